@@ -27,7 +27,7 @@ JAVA_CHECK = { for java in $${JAVA_HOME:+"$$JAVA_HOME/bin/java"} java; do \
 	"apt-get install openjdk-17-jre-headless, or brew install openjdk@17, or point JAVA_HOME at one." >&2; false; }; }
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs release notebook test test-chaos check bench twins clean audit lock java
+.PHONY: help setup demo docs release notebook pictures test test-clients test-chaos test-deploy check bench compare coverage soak twins proto clean audit lock java
 .SUFFIXES:
 
 help: ## List the targets
@@ -47,6 +47,9 @@ docs: $(PACKAGES) ## Build the documentation site into build/docs/site, every li
 notebook: java $(JARS) ## Run the demo's tour again and store its pictures in notebooks/tour.ipynb
 	@$(BIN)/python notebooks/execute.py notebooks/tour.ipynb
 
+pictures: $(PACKAGES) ## Take the pictures of docs/page.md anew, with Chromium (ARGS=folder for another place)
+	@PYTHONPATH=tests/rigs $(BIN)/python tests/rigs/page_pictures.py $(or $(ARGS),docs/pictures)
+
 # Where the environment forbids bytecode, each of the hundreds of servers would compile all it imports.
 test: java $(JARS) ## Run the tests, five files at a time (ARGS="-k wal" for some)
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder $(ARGS)
@@ -55,6 +58,15 @@ test-chaos: CHAOS ?= 500
 test-chaos: java $(JARS) ## Run what has chance in it with thousands of seeds, for hours (CHAOS=10 for fewer)
 	@CHAOS=$(CHAOS) env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 4 -m chaos \
 		--timeout 7200 -o faulthandler_timeout=7300 $(ARGS)
+
+test-clients: java $(JARS) ## Drive servers by clients of others: browsers, Go, Node.js; installs them on Debian as root
+	@tests/deploy/tools clients
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 4 --dist loadfile -m client $(ARGS)
+
+coverage: LEAST ?= 90
+coverage: java $(JARS) ## Run the tests twice as slowly, and say how much of each room they run (LEAST=0 with ARGS for some)
+	@env -u PYTHONDONTWRITEBYTECODE LEAST=$(LEAST) $(BIN)/python tests/rigs/rooms_covered.py \
+		-n 5 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-deploy: java $(JARS) ## Build and run images, units, proxies and charts, with tools that it installs (half an hour, cold)
 	@tests/deploy/tools
@@ -71,8 +83,18 @@ check: $(PACKAGES) ## Check format, lint and types
 bench: $(PACKAGES) ## Measure speed and memory, each beside its limit
 	@$(BIN)/python -m benchmarks $(ARGS)
 
+compare: $(PACKAGES) ## Measure Kafka, NATS, RabbitMQ, Valkey beside it, which it fetches (ARGS="--quick --runs 1 kafka")
+	@$(BIN)/python -m benchmarks.compare $(ARGS)
+
+soak: SECONDS ?= 3600
+soak: java $(JARS) ## Keep a server at work for an hour, and see that nothing grows without bound (SECONDS=60 for less)
+	@$(BIN)/python -m benchmarks.soak --seconds $(SECONDS) $(ARGS)
+
 twins: $(PACKAGES) ## Make the synchronous modules anew of the asynchronous ones
 	@$(BIN)/python tests/rigs/twins.py
+
+proto: $(PACKAGES) ## Make the code of proto/ anew
+	@$(BIN)/python -m proto
 
 clean: ## Remove what the other targets made (downloaded jars stay)
 	@rm -rf $(VENV) silt-demo build dist spark-warehouse .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -1,22 +1,26 @@
 """Fixtures that tests of several rooms share. What stands in `rigs/` can be imported by every test."""
 
+import gc
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
 import hypothesis
 import pytest
+import redis
 from botocore.loaders import JSONFileLoader
 from chaos import CHAOS
-from forked import ForkServers
+from forked import EXECUTE, ForkServers, executing
 from groups_rig import embedded
 from http_rig import NO_REDIS, Http
 from rewritten import write_share
 from s3_server import S3Server, start_s3_server
 from scheduling import FilesAtOnce, heavy_first
+from spark_python import fast_workers
 
 from siltlog import server_process
 from siltlog.infra.store.store import ObjectStore, open_store
@@ -30,8 +34,6 @@ hypothesis.settings.load_profile("siltlog")
 _model_of = cache(JSONFileLoader().load_file)
 JSONFileLoader.load_file = lambda _, path: _model_of(path)
 
-_EXECUTE = server_process._run
-
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesAtOnce | None:
@@ -42,8 +44,23 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     write_share(session.config)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected stays: looking through it for garbage takes a fifth of the time, then and in each test."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     heavy_first(items)
+    if "client" not in (config.getoption("-m") or ""):
+        for item in items:
+            if item.get_closest_marker("client"):
+                item.add_marker(pytest.mark.skip(reason="make test-clients does it"))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -55,7 +72,7 @@ def _fork_servers() -> Iterator[None]:
     forks = ForkServers()
 
     def run(arguments: Sequence[str], folder: Path, environment: Mapping[str, str], log: IO[bytes]) -> Any:
-        return forks.fork(arguments, folder, environment, log.fileno()) or _EXECUTE(arguments, folder, environment, log)
+        return forks.fork(arguments, folder, environment, log.fileno()) or EXECUTE(arguments, folder, environment, log)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(server_process, "_run", run)
@@ -63,11 +80,10 @@ def _fork_servers() -> Iterator[None]:
     forks.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def executed() -> Iterator[None]:
-    """The servers that a file's tests start have an interpreter of their own, for tests of what is in their memory."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(server_process, "_run", _EXECUTE)
+    """The servers that a test starts have an interpreter of their own, for tests of what is in their memory."""
+    with executing():
         yield
 
 
@@ -139,9 +155,12 @@ def http(small_server: ServerProcess) -> Http:
 
 @pytest.fixture(scope="session")
 def valkey_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One real Valkey for every test of groups; each empties it first."""
+    """One real Valkey for every test of groups; each empties it first. It waits for no disk."""
     valkey = embedded(Path(tmp_path_factory.mktemp("groups")))
-    yield valkey.start()
+    url = valkey.start()
+    with redis.Redis.from_url(url) as client:
+        client.config_set("appendfsync", "no")
+    yield url
     valkey.stop()
 
 
@@ -157,5 +176,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from siltlog.pipelines.spark.session import spark_session
 
     resolve(S3A)
-    with spark_session(open_store(tmp_path_factory.mktemp("spark").as_uri())) as session:
+    store = open_store(tmp_path_factory.mktemp("spark").as_uri())
+    with ExitStack() as stack:
+        with fast_workers():
+            session = stack.enter_context(spark_session(store))
         yield session

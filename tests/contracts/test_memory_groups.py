@@ -63,7 +63,11 @@ def comparable(value: Any, name: str) -> Any:
     if name == "offsets":
         return sorted([partition, offset, metadata] for partition, offset, metadata, _ in value)
     if name == "members" and value and len(value[0]) > 5:
-        return sorted([*row[:5], sorted(row[5]), row[6]] for row in value)
+        return sorted([*row[:5], sorted(row[5]), row[6], row[7] > 0] for row in value)
+    if name == "resting":
+        return sorted(partition for partition, _ in value)
+    if name in ("rest_ms", "rebalanced_ms"):
+        return value > 0
     if isinstance(value, list | tuple):
         return sorted((list(each) if isinstance(each, list | tuple) else each for each in value), key=repr)
     # An empty table of Lua is neither a list nor a map.
@@ -82,8 +86,11 @@ class Life:
 
     def step(self) -> tuple[str, dict[str, Any]]:
         transition, request = self.random.choices(
-            (self.join, self.beat, self.leave, self.commit, self.attempt, self.told, self.forget, self.delete),
-            (8, 30, 3, 12, 40, 5, 0.3, 0.5),
+            (
+                *(self.join, self.beat, self.leave, self.commit, self.attempt),
+                *(self.told, self.offsets, self.forget, self.forget_offsets, self.delete),
+            ),
+            (8, 30, 3, 12, 40, 5, 4, 0.3, 0.5, 0.5),
         )[0]()
         if self.principals and transition in SPOKEN and self.random.random() < 0.9:
             principal = self.random.choice(PRINCIPALS)
@@ -177,13 +184,28 @@ class Life:
             "count": self.random.random() < 0.8,
             "open_max": 3,
         }
-        return "attempts", request | ({"suspect_max": 2} if self.random.random() < 0.5 else {})
+        kind = self.random.choice(
+            ({"suspect_max": 2}, {}, {"backoff_ms": 3_000, "backoff_ms_max": 6_000, "count": True})
+        )
+        return "attempts", request | kind
 
     def told(self) -> tuple[str, dict[str, Any]]:
         return "describe", {}
 
     def forget(self) -> tuple[str, dict[str, Any]]:
         return "forget", {"topics": [self.random.choice(sorted(TOPICS))]}
+
+    def offsets(self) -> tuple[str, dict[str, Any]]:
+        request: dict[str, Any] = {}
+        if self.random.random() < 0.5:
+            request["partitions"] = self.random.sample(PARTITIONS, self.random.randrange(1, 4))
+        if self.random.random() < 0.5:
+            request["member"] = self.member()
+            request["generation"] = self.generation(request["member"])
+        return "offsets", request
+
+    def forget_offsets(self) -> tuple[str, dict[str, Any]]:
+        return "forget_offsets", {"partitions": self.random.sample(PARTITIONS, 2)}
 
     def delete(self) -> tuple[str, dict[str, Any]]:
         return "delete", {}

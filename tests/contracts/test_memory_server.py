@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from siltlog import (
@@ -24,11 +25,12 @@ from siltlog import (
     TopicPartition,
     UnknownTopic,
 )
-from siltlog.infra.arrow.partitioner import partition_of
+from siltlog.infra.arrow.partitioner import MURMUR2, partition_of
 from siltlog.infra.client.calls import GroupRecord, bury, count_attempt
-from siltlog.infra.client.core import Endpoints, json_request
+from siltlog.infra.client.core import json_request
+from siltlog.infra.client.endpoints import Endpoints
 from siltlog.infra.client.transport import Caller, HttpTransport
-from siltlog.infra.clock import SystemClock
+from siltlog.infra.clock import SystemClock, parse_us
 from siltlog.infra.errors import SiltlogError
 from siltlog.server_process import ServerProcess
 from siltlog.testing import MemoryServer, running_server
@@ -164,6 +166,32 @@ def test_a_topic_that_grows_moves_keys_and_loses_nothing(server: Any, admin: Adm
     assert {(record.value, record.partition) for record in found} == {(b"before", 0), (b"after", partition_of(b"b", 3))}
 
 
+@pytest.mark.rule("KF23")
+def test_keys_go_by_the_partitioner_of_the_topic(server: Any, admin: Admin, name: str) -> None:
+    admin.create_topic(name, 5, {"partitioner": "murmur2"})
+    keys = [b"k%d" % number for number in range(20)]
+    with server.producer() as producer:
+        sent = [producer.send(name, b"v", key=key) for key in keys]
+        table = producer.send_batch(name, pa.table({"key": keys, "value": keys}))
+        assert [each.result(10).partition for each in sent] == [MURMUR2.partition_of(key, 5) for key in keys]
+        table.result(10)
+    found = read(server, assign=[TopicPartition(name, at) for at in range(5)])
+    assert len(found) == 40
+    assert all(record.partition == MURMUR2.partition_of(record.key or b"", 5) for record in found)
+    assert error_of(lambda: admin.alter_topic(name, config={"partitioner": None})) == ("invalid_config", 422)
+
+
+@pytest.mark.rule("KF23")
+def test_a_topic_made_again_with_another_partitioner_is_noticed(server: Any, admin: Admin, name: str) -> None:
+    admin.create_topic(name, 5)
+    with server.producer() as producer:
+        assert producer.send(name, b"v", key=b"a").result(10).partition == partition_of(b"a", 5)
+        admin.delete_topic(name)
+        admin.create_topic(name, 5, {"partitioner": "murmur2"})
+        assert partition_of(b"a", 5) != MURMUR2.partition_of(b"a", 5)
+        assert producer.send(name, b"v", key=b"a").result(10).partition == MURMUR2.partition_of(b"a", 5)
+
+
 def test_lists_are_ranked(server: Any, admin: Admin, name: str) -> None:
     for number in (1, 2, 3):
         admin.create_topic(f"{name}-{number}")
@@ -191,6 +219,8 @@ def test_lists_are_ranked(server: Any, admin: Admin, name: str) -> None:
 def test_topics_are_created_listed_changed_and_deleted(admin: Admin, name: str) -> None:
     made = admin.create_topic(name, 2, {"retention.ms": 1_000})
     assert made.keys() == admin.topic(name).keys() == admin.topics(name)[0].keys()
+    assert {"bytes", "files"} <= made["offsets"][0].keys() == admin.topic(name)["offsets"][0].keys()
+    assert "bytes" not in admin.topics(name)[0]["offsets"][0]
     assert (made["name"], made["partitions"]) == (name, 2)
     assert made["config"]["retention.ms"] == {"value": 1_000, "source": "topic"}
     assert [bounds["high_watermark"] for bounds in made["offsets"]] == [0, 0]
@@ -236,11 +266,15 @@ def test_a_group_goes_on_where_it_committed(server: Any, admin: Admin, name: str
         consumer.commit()
         assert (consumer.committed(name, 0), consumer.position(name, 0)) == (4, 4)
         assert consumer.lag()[TopicPartition(name, 0)].records == 2
-        assert admin.group(name)["state"] == "stable"
+        there = admin.group(name)
+        [member] = there["members"]
+        assert there["state"] == "stable"
+        assert parse_us(member["joined_at"]) <= parse_us(there["last_rebalance_at"])
     assert admin.group_offsets(name) == {TopicPartition(name, 0): 4, TopicPartition(name, 1): 0}
     assert [record.offset for record in read(server, group=name, topics=name)] == [4, 5]
     state = admin.group(name)
     assert (state["state"], state["members"]) == ("empty", [])
+    assert parse_us(state["last_rebalance_at"]) >= parse_us(there["last_rebalance_at"])
     assert [(row["partition"], row["offset"], row["lag"]) for row in state["partitions"]] == [(0, 6, 0), (1, 0, 0)]
     assert [group["group"] for group in admin.groups(name)] == [name]
 

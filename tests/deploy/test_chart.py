@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 import jsonschema
@@ -33,6 +34,7 @@ ALL = {
     "tls": {"secretName": "t", "ownAuthority": True},
     "auth": {"secretName": "s"},
     "trustedProxies": ["10.0.0.0/8"],
+    "kafka": {"enabled": True},
     "s3": {"endpoint": "http://s3:9000", "region": "r", "credentialsSecret": "c"},
     "ingress": {"enabled": True, "host": "silt.example"},
     "networkPolicy": {"from": [{"namespaceSelector": {}}]},
@@ -185,6 +187,7 @@ def test_the_operator_of_prometheus_knows_every_field(render: Render, cache: Pat
             },
             "prove to each other",
         ),
+        ({"trustedProxies": ["10.0.0.0/8"], "kafka": {"enabled": True}}, "no proxy ends TLS for Kafka's protocol"),
         ({"insecure": ["no-tls"], "environment": {"AWS_SECRET_ACCESS_KEY": "x"}}, "AWS_SECRET_ACCESS_KEY"),
         ({"insecure": ["no-tls"], "redis": {"url": "redis://user:word@host:1"}}, "redis"),
         ({"replica": 3}, "replica"),
@@ -284,6 +287,10 @@ def test_the_server_knows_every_variable_and_takes_every_value(
     loaded = load().settings
     assert loaded.node_id == "silt-siltlog-0"
     assert loaded.advertise_url.endswith("://silt-siltlog-0.silt-siltlog-nodes.siltlog.svc.cluster.local:7070")
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    if "kafka" in ports:
+        assert loaded.kafka_listen == f"0.0.0.0:{ports['kafka']}"
+        assert loaded.kafka_advertise == f"{urlsplit(loaded.advertise_url).hostname}:{ports['kafka']}"
     assert (loaded.cluster == "on") is (stateful["spec"]["replicas"] > 1)
     for job in of_kind(manifests, "CronJob"):
         (worker,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]

@@ -17,7 +17,7 @@ import boto3
 import pytest
 import urllib3
 from groups_rig import embedded
-from processes import alive
+from processes import alive, silt
 from s3_server import S3Server
 from tls_door import certificates
 
@@ -26,11 +26,12 @@ from siltlog.infra.security.keys import make_key, read_key
 from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
 
-pytestmark = pytest.mark.usefixtures("executed")
 REDIS = "canary-of-redis-5a7f/@:x"
 KEY = make_key(lambda count: b"canary-of-the-key-0a1b2c3d4e5f6071"[:count].ljust(count, b"x"))
 JWT = "eyJhbGciOiJSUzI1NiJ9.Y2FuYXJ5LW9mLWEtdG9rZW4tMTIzNDU2.Y2FuYXJ5LXNpZ25hdHVyZQ"
 WAIT_SECONDS = 60
+CHILDREN = 4
+"""Of a server, with its Valkey: a job every second is one, and what it starts."""
 
 
 class Canaries:
@@ -134,11 +135,13 @@ def asked(server: ServerProcess, ca: Path | None = None, token: str | None = Non
     yield ask("PUT", "/v1/topics/flights/config", {"x": shown}, Cookie=f"silt_session={JWT}")
 
 
-def watched(server: ServerProcess, canaries: Canaries, until: float) -> tuple[list[str], int]:
-    """What sings in the children of a server and in everybody's arguments, and how many children were seen."""
+def watched(server: ServerProcess, canaries: Canaries) -> list[str]:
+    """What sings in the children of a server and in everybody's arguments, until enough of them were seen."""
     found, seen = [], set()
+    until = time.monotonic() + WAIT_SECONDS
     server_command = (Path("/proc") / str(server.pid) / "cmdline").read_bytes()
-    while time.monotonic() < until:
+    while len(seen) < CHILDREN or b"job" not in server.log_path.read_bytes():
+        assert time.monotonic() < until, "no jobs run"
         found += canaries.found("arguments of the server", server_command)
         for process in descendants(server.pid):
             with suppress(OSError):
@@ -152,12 +155,13 @@ def watched(server: ServerProcess, canaries: Canaries, until: float) -> tuple[li
                 found += canaries.found(f"environment of {command!r}", environment, but=("s3",))
                 found += ["SILT_SECRET"] if b"SILT_SECRET" in environment else []
         time.sleep(0.02)
-    return found, len(seen)
+    return found
 
 
 @pytest.mark.rule("A41", "A42", "A43")
 @pytest.mark.s3
 @pytest.mark.slow
+@pytest.mark.usefixtures("executed")
 @pytest.mark.parametrize("form", ["console", "json"])
 def test_a_server_and_its_jobs_tell_no_secret(
     form: str, canaries: Canaries, tls: Any, redis_port: int, s3_server: S3Server, tmp_path: Path
@@ -193,9 +197,7 @@ def test_a_server_and_its_jobs_tell_no_secret(
         assert any("silt_connections" in body.decode() for _, body in answers), "the metrics were among them"
         for place, body in answers:
             found += canaries.found(place, body)
-        more, seen = watched(server, canaries, time.monotonic() + 8)
-        found += more
-        assert seen, "jobs ran meanwhile"
+        found += watched(server, canaries)
         log = server.log_path.read_bytes()
         server.stop()
         log += server.log_path.read_bytes()
@@ -223,6 +225,7 @@ def ran(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.rule("A41", "A42", "A43")
 @pytest.mark.slow
+@pytest.mark.usefixtures("executed")
 def test_a_server_that_asks_who_calls_tells_no_key_and_not_what_it_seals_with(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     settings = {"auth": "on", "schedule": "on", "schedule_retain": "* * * * * *", "schedule_compact": "off"}
@@ -239,9 +242,7 @@ def test_a_server_that_asks_who_calls_tells_no_key_and_not_what_it_seals_with(tm
         assert [body[:2] for _, body in answers[:11]] == [b"20"] * 11, "the key lets in"
         for place, body in answers:
             found += canaries.found(place, body)
-        more, seen = watched(server, canaries, time.monotonic() + 5)
-        found += more
-        assert seen, "jobs ran meanwhile"
+        found += watched(server, canaries)
         for command in (
             ("access", "show", "-o", "json"),
             ("access", "whoami"),
@@ -287,14 +288,7 @@ def test_a_server_that_asks_who_calls_tells_no_key_and_not_what_it_seals_with(tm
 def test_the_command_line_tells_no_secret(arguments: list[str], variables: dict[str, str], tmp_path: Path) -> None:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SILT_")}
     environment = {**kept, "SILT_URL": "http://127.0.0.1:1", **variables}
-    ran = subprocess.run(
-        [sys.executable, "-m", "siltlog.cli", *arguments],
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        check=False,
-        timeout=120,
-    )
+    ran = silt(arguments, tmp_path, environment)
     assert ran.stdout or ran.stderr
     canaries = Canaries(redis=REDIS, key=KEY.secret, token=JWT.split(".")[1])
     assert canaries.found("stdout", ran.stdout) + canaries.found("stderr", ran.stderr) == []
@@ -319,6 +313,7 @@ def test_the_embedded_valkey_is_given_nothing_of_the_servers(tmp_path: Path, mon
     assert "SILT_" not in environment and "AWS_" not in environment
 
 
+@pytest.mark.usefixtures("executed")
 def test_a_server_leaves_no_memory_in_core_dumps(tmp_path: Path) -> None:
     with running_server(data_dir=tmp_path) as server:
         process = Path("/proc") / str(server.pid)

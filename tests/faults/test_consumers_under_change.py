@@ -3,6 +3,7 @@ its log start moves: each offset once, in order, and nothing is missing but what
 
 import random
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -20,6 +21,8 @@ from siltlog.consumers.library.sources.choice import READS, Read
 
 PARTITIONS = 2
 SECONDS = 9.0
+SECONDS_MAX = 60.0
+"""Until enough has changed, on a busy machine."""
 STALE_S = 1.0
 GONE_AFTER_S = 6.5
 """Longer than the 5 s after which the server itself sees what others committed."""
@@ -92,6 +95,9 @@ def test_every_scan_is_whole(make_server: StartServer, rng: random.Random, monke
         scanning = [threads.submit(scan_again, read) for read in READS]
         try:
             stopping.wait(SECONDS)
+            late = time.monotonic() + SECONDS_MAX
+            while min(rewriter.landed, rewriter.deleted) <= 3 and time.monotonic() < late:
+                stopping.wait(0.05)
             for publisher in publishers:
                 publisher.finish()
             while any(entry["table_offset"] < entry["high_watermark"] for entry in wire.offsets("logs")):

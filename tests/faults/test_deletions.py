@@ -114,6 +114,7 @@ class Trimming:
                     self.complaints.append(str(reply))
                     return
                 self.deleted = max(self.deleted, reply.document["log_start_offset"])
+                time.sleep(0.005)
         except LOST:
             return
 

@@ -25,6 +25,7 @@ from siltlog.testing import running_server
 KEY = "person-4711"
 Capture = pytest.CaptureFixture[str]
 WAL_BYTES = 16 * 1024 * 1024
+"""All of it is read, again and again."""
 
 
 def files_with(place: Path, key: bytes = KEY.encode()) -> list[str]:
@@ -101,7 +102,7 @@ def test_nothing_below_the_root_and_the_data_directory_has_the_key_any_more(tmp_
 @pytest.mark.rule("ER5")
 def test_consumers_and_publishers_go_on_while_a_key_is_erased(tmp_path: Path, capsys: Capture) -> None:
     data_dir = tmp_path / "data"
-    with running_server(data_dir=data_dir, flush_ms=300, auto_create_partitions=1) as server:
+    with running_server(data_dir=data_dir, flush_ms=300, auto_create_partitions=1, wal_bytes_max=WAL_BYTES) as server:
         http = Http(server.url)
         http.create("orders")
         publish(http, "orders", 0, 300, acks="table")
@@ -140,7 +141,7 @@ def test_consumers_and_publishers_go_on_while_a_key_is_erased(tmp_path: Path, ca
 def test_a_command_that_is_killed_is_run_again(tmp_path: Path, capsys: Capture, calls: int) -> None:
     """Killed as the table was committed to, or as the old files go."""
     data_dir = tmp_path / "data"
-    with running_server(data_dir=data_dir, flush_ms=100) as server:
+    with running_server(data_dir=data_dir, flush_ms=100, wal_bytes_max=WAL_BYTES) as server:
         http = Http(server.url)
         http.create("orders")
         for first in range(0, 120, 30):
@@ -179,7 +180,8 @@ run(sys.argv[2:])
 @pytest.mark.rule("ER5")
 def test_objects_of_the_journal_go_too(tmp_path: Path, capsys: Capture) -> None:
     data_dir = tmp_path / "data"
-    with running_server(data_dir=data_dir, flush_ms=3_600_000, acks="object", auto_create_partitions=1) as server:
+    options = {"flush_ms": 3_600_000, "wal_bytes_max": WAL_BYTES, "auto_create_partitions": 1}
+    with running_server(data_dir=data_dir, acks="object", **options) as server:
         http = Http(server.url)
         http.create("orders")
         publish(http, "orders", 0, acks="object")
@@ -200,7 +202,7 @@ def test_objects_of_the_journal_go_too(tmp_path: Path, capsys: Capture) -> None:
 def test_what_no_server_let_go_of_is_named(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(erase_module, "READERS_S", 0.1)
     data_dir = tmp_path / "data"
-    with running_server(data_dir=data_dir, flush_ms=100) as server:
+    with running_server(data_dir=data_dir, flush_ms=100, wal_bytes_max=WAL_BYTES) as server:
         http = Http(server.url)
         http.create("orders")
         publish(http, "orders", 0, acks="table")

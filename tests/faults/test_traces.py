@@ -19,6 +19,7 @@ from trace_sink import TraceSink, attributes, linked, trace_sink
 from siltlog.infra.tracing.provider import END_MS_MAX
 from siltlog.testing import running_server
 
+pytestmark = pytest.mark.slow
 REPOSITORY = Path(__file__).parents[2]
 PRODUCE = """
 import sys

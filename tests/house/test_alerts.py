@@ -183,6 +183,7 @@ def test_every_metric_of_an_expression_is_one_of_the_catalogue() -> None:
         assert asked <= known, rule["alert"]
 
 
+@pytest.mark.client
 @promtool
 def test_each_goes_off_when_it_should_and_is_quiet_when_it_should(tmp_path: Path) -> None:
     tests = []
@@ -210,6 +211,7 @@ def test_each_goes_off_when_it_should_and_is_quiet_when_it_should(tmp_path: Path
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
+@pytest.mark.client
 @promtool
 @pytest.mark.parametrize(("what", "file"), [("rules", "alerts.yml"), ("config", "prometheus.yml")])
 def test_promtool_takes_the_files(what: str, file: str) -> None:

@@ -33,6 +33,7 @@ def test_every_file_of_security_is_named_with_what_its_loss_means() -> None:
         names.SECRET_FILE,
         names.ACCESS_SEEN_FILE,
         names.ACCESS_HELD_FILE,
+        names.SESSIONS_ENDED_FILE,
         names.AUDIT_SEEN_FILE,
         names.AUDIT_OWED_FILE,
         names.SOCKET_FILE,

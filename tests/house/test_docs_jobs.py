@@ -18,7 +18,7 @@ def test_the_page_does_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     data_dir = tmp_path / "silt-data"
     with running_server(data_dir=data_dir, flush_ms=100) as server:
         monkeypatch.setenv("SILT_DATA_DIR", str(data_dir))
-        assert doc_page.run(PAGE, server.url, tmp_path, change=_soon_started) == 2
+        assert doc_page.run(PAGE, server.url, tmp_path, change=_soon_started, seconds_max=250) == 2
 
 
 def _soon_started(commands: str) -> str:

@@ -30,17 +30,18 @@ def test_the_page_names_every_example() -> None:
 def test_every_example_prints_what_the_page_says(tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(FOLDER)
 
-    with running_server(flush_ms=100) as server:
+    quiet = {f"schedule_{job}": "off" for job in ("compact", "vacuum", "audit", "catalog")}
+    with running_server(flush_ms=100, schedule="on", **quiet) as server:
 
         def addressed(commands: str) -> str:
             return re.sub(
                 r"^((?:python )?examples/[^|\n]*?)\s*(\||$)", rf"\1 {server.url} \2", commands, flags=re.MULTILINE
             )
 
-        assert doc_page.run(PAGE, server.url, tmp_path, change=addressed) >= 6
+        assert doc_page.run(PAGE, server.url, tmp_path, change=addressed) >= 9
 
 
-@pytest.mark.slow
+@pytest.mark.client
 def test_the_page_shows_records_as_they_come_and_after_a_restart() -> None:
     chromium = shutil.which("chromium")
     if chromium is None:

@@ -30,6 +30,7 @@ INNER = {
     "infra": {
         "arrow": set(),
         "json": set(),
+        "kafka": {"arrow", "store"},
         "listing": set(),
         "store": set(),
         "table": {"arrow", "settings", "store"},
@@ -40,6 +41,7 @@ INNER = {
         "security": {"metrics", "store"},
         "http": {"metrics", "security"},
         "peers": {"client", "cluster", "http", "security"},
+        "grpc": {"http", "security"},
         "settings": {"redis", "security"},
         "client": {"arrow", "settings"},
         "cluster": {"store"},
@@ -56,10 +58,12 @@ INNER = {
         "topics": {"ownership", "flush", "log", "producers"},
         "opening": {"ownership", "log", "wal"},
         "publish": {"topics", "flush", "log", "producers", "records"},
+        "kafka": {"publish", "log", "producers", "records"},
         "library": set(),
     },
     "consumers": {
         "reading": set(),
+        "kafka": {"groups", "reading"},
         "groups": {"reading"},
         "keeping": {"groups"},
         "dead_letters": {"groups", "reading"},
@@ -96,6 +100,8 @@ INNER = {
 }
 """Room -> inner room -> the inner rooms beside it that it may import. What lies at the top of a room either imports
 none of them, and all may import it, or joins them, and none of them imports it."""
+NEED_GRPC = "siltlog.infra.grpc"
+"""What is imported where gRPC is asked for: the server starts without it."""
 EDGE = ("http", "publish.callers", "publish.fast", "publish.reply", "publish.traced")
 """How the modules end that translate requests into values; no other of `ingest` reaches a web framework."""
 NEED_SQL = {"siltlog.infra.sql.dialect", "siltlog.infra.sql.files", "siltlog.consumers.sql.child"}
@@ -126,7 +132,7 @@ class Tree:
 
     def __init__(self, top: Path) -> None:
         self.paths = dict(_modules(top))
-        self.imports = {name: list(_imports(name, path)) for name, path in self.paths.items()}
+        self.imports = {name: _imports(name, path) for name, path in self.paths.items()}
 
     def ours(self, found: Import) -> bool:
         return found.target.split(".")[0] == FRONT
@@ -163,31 +169,37 @@ def _modules(top: Path) -> Iterator[tuple[str, Path]]:
                 yield ".".join([prefix, *(parts[:-1] if parts[-1] == "__init__" else parts)]), path
 
 
-def _imports(name: str, path: Path) -> Iterator[Import]:
+def _imports(name: str, path: Path) -> list[Import]:
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+    found: list[Import] = []
 
-    def visit(node: ast.AST, eager: bool, typing: bool) -> Iterator[Import]:
+    def visit(node: ast.AST, eager: bool, typing: bool) -> None:
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield Import(alias.name, node.lineno, eager, typing)
+            found.extend(Import(alias.name, node.lineno, eager, typing) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             above = package[: len(package) - node.level + 1] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])
-            for target in (base, *(f"{base}.{alias.name}" for alias in node.names)):
-                yield Import(target, node.lineno, eager, typing)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in ("import_module", "__import__"):
+            targets = (base, *(f"{base}.{alias.name}" for alias in node.names))
+            found.extend(Import(target, node.lineno, eager, typing) for target in targets)
+        elif isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__"):
             for argument in node.args[:1]:
                 if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
-                    yield Import(argument.value, node.lineno, eager, typing)
+                    found.append(Import(argument.value, node.lineno, eager, typing))
         inner_eager = eager and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         guard = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         for field, value in ast.iter_fields(node):
             under_guard = guard and field == "body"
             for child in value if isinstance(value, list) else [value]:
                 if isinstance(child, ast.AST):
-                    yield from visit(child, inner_eager and not under_guard, typing or under_guard)
+                    visit(child, inner_eager and not under_guard, typing or under_guard)
 
-    yield from visit(parsed(path), True, False)
+    visit(parsed(path), True, False)
+    return found
+
+
+def _called(call: ast.Call) -> str:
+    """The last name of what is called; empty where it has none."""
+    return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
 
 
 def room_of(module: str) -> str:
@@ -455,12 +467,14 @@ def test_the_server_needs_no_spark(tree: Tree) -> None:
     server = import_names("server")
     assert "pyspark" not in server
     rooms = {name for name in tree.paths if room_of(name) in ("infra", "ingest", "consumers")}
-    assert install_problems(tree, {*(rooms - NEED_SQL), "siltlog.server.wiring"}, server) == []
-    assert install_problems(tree, rooms, import_names("sql")) == []
+    grpc = {name for name in tree.paths if name.startswith((NEED_GRPC, "siltlog.server.grpc"))}
+    assert install_problems(tree, {*(rooms - NEED_SQL - grpc), "siltlog.server.wiring"}, server) == []
+    assert install_problems(tree, rooms - grpc, import_names("sql")) == []
+    assert install_problems(tree, grpc, import_names("grpc")) == []
 
 
 def test_every_import_is_a_declared_dependency(tree: Tree) -> None:
-    declared = import_names("async", "server", "otel", "sql", "spark", "demo", "notebook")
+    declared = import_names("async", "server", "otel", "sql", "grpc", "spark", "demo", "notebook")
     undeclared = [
         f"{name}:{line} imports {package}"
         for name in sorted(tree.paths)

@@ -14,6 +14,7 @@ import nbformat
 import pytest
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook, new_output
+from spark_python import fast_workers
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 TOUR = NOTEBOOKS / "tour.ipynb"
@@ -44,14 +45,15 @@ def start(folder: Path) -> Callable[[Path], "subprocess.Popen[str]"]:
     (folder / "tmp").mkdir()
 
     def started(notebook: Path) -> "subprocess.Popen[str]":
-        return subprocess.Popen(
-            [sys.executable, EXECUTE, notebook],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=folder,
-            env={**os.environ, "TMPDIR": str(folder / "tmp")},
-        )
+        with fast_workers():
+            return subprocess.Popen(
+                [sys.executable, EXECUTE, notebook],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                cwd=folder,
+                env={**os.environ, "TMPDIR": str(folder / "tmp")},
+            )
 
     return started
 

@@ -24,10 +24,17 @@ from siltlog import Admin, Consumer, Producer
 from siltlog.infra.deploy.grafana.make import DASHBOARDS
 
 RULES = Path(__file__).parents[2] / "infra" / "deploy" / "prometheus" / "alerts.yml"
-NOT_HERE = ("silt_requests_proxied_total", "silt_tls_not_after_timestamp_seconds")
-"""There is no other node, and no certificate."""
+NOT_HERE = (
+    "silt_requests_proxied_total",
+    "silt_tls_not_after_timestamp_seconds",
+    "silt_kafka_requests_total",
+    "silt_kafka_errors_total",
+    "silt_kafka_misplaced_batches_total",
+    "silt_kafka_session_partitions",
+)
+"""There is no other node, no certificate, and nobody listens for Kafka's clients."""
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.client,
     pytest.mark.skipif(
         shutil.which("prometheus") is None, reason="Prometheus is not installed: apt-get install prometheus"
     ),

@@ -36,9 +36,9 @@ METHODS = {
     "Producer.metrics": "",
     "Producer.close": "timeout_ms",
     "Producer.__init__": "url *acks *linger_ms *batch_bytes *buffer_bytes *max_block_ms *delivery_timeout_ms "
-    "*request_timeout_ms *compression *token *ca *cert *clock *transport",
+    "*request_timeout_ms *compression *token *ca *cert *connect_timeout_ms *clock *transport",
     "AsyncProducer.__init__": "url *acks *linger_ms *batch_bytes *buffer_bytes *max_block_ms *delivery_timeout_ms "
-    "*request_timeout_ms *compression *token *ca *cert *clock *transport",
+    "*request_timeout_ms *compression *token *ca *cert *connect_timeout_ms *clock *transport",
     "AsyncProducer.send": "topic value *key *headers *timestamp *partition",
     "AsyncProducer.send_nowait": "topic value *key *headers *timestamp *partition *on_delivery",
     "AsyncProducer.send_batch": "topic records",
@@ -48,8 +48,9 @@ METHODS = {
     "AsyncProducer.close": "timeout_ms",
     "Consumer.__init__": "url *group *topics *topic_pattern *assign *auto_offset_reset *auto_commit "
     "*auto_commit_interval_ms *isolation *read *stop_at *idle_timeout_ms *buffer_bytes *session_timeout_ms "
-    "*rebalance_timeout_ms *max_poll_interval_ms *retry_timeout_ms *client_id *instance_id *on_assigned *on_revoked "
-    "*on_lost *token *ca *cert *clock *transport",
+    "*rebalance_timeout_ms *max_poll_interval_ms *retry_timeout_ms *request_timeout_ms "
+    "*client_id *instance_id *on_assigned *on_revoked "
+    "*on_lost *token *ca *cert *connect_timeout_ms *clock *transport",
     "Consumer.poll": "max_records timeout_ms",
     "Consumer.poll_arrow": "max_records timeout_ms",
     "Consumer.commit": "what",
@@ -66,7 +67,8 @@ METHODS = {
     "Consumer.run": "handle *max_attempts *backoff_ms *backoff_ms_max *workers",
     "Consumer.wakeup": "",
     "Consumer.close": "",
-    "Admin.__init__": "url *token *ca *cert *retry_timeout_ms *clock *transport",
+    "Admin.__init__": "url *token *ca *cert *connect_timeout_ms "
+    "*retry_timeout_ms *request_timeout_ms *clock *transport",
     "Admin.create_topic": "name partitions config exist_ok",
     "Admin.topics": "prefix *sort *order",
     "Admin.topic": "name",
@@ -107,7 +109,7 @@ for _name, _parameters in list(METHODS.items()):
     # Both ask the same of a server.
     if _name.startswith(("Admin.", "Consumer.")):
         METHODS[f"Async{_name}"] = _parameters
-CONNECTION_DEFAULTS = {"token": None, "ca": None, "cert": None}
+CONNECTION_DEFAULTS = {"token": None, "ca": None, "cert": None, "connect_timeout_ms": 5_000}
 CONSUMER_DEFAULTS = {
     "group": None,
     "topics": None,
@@ -125,6 +127,7 @@ CONSUMER_DEFAULTS = {
     "rebalance_timeout_ms": 60_000,
     "max_poll_interval_ms": 300_000,
     "retry_timeout_ms": 60_000,
+    "request_timeout_ms": 30_000,
     "client_id": None,
     "instance_id": None,
     "on_assigned": None,

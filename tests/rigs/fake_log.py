@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltlog.infra import names
-from siltlog.infra.columns import FILE_SCHEMA, HEADERS, RECORD_SCHEMA, TIMESTAMP, nulls
+from siltlog.infra.columns import FILE_SCHEMA, HEADERS, PRODUCED_SCHEMA, RECORD_SCHEMA, TIMESTAMP, nulls
 from siltlog.infra.errors import UnknownTopic
 from siltlog.infra.records import Bounds
 from siltlog.infra.settings.topic_config import TopicConfig
@@ -75,11 +75,15 @@ class FakePartition:
     async def decided(self) -> Bounds:
         return self.bounds()
 
-    async def read_head(self, offset: int, end: int, max_records: int, max_bytes: int) -> list[pa.RecordBatch] | None:
+    async def read_head(
+        self, offset: int, end: int, max_records: int, max_bytes: int, producers: bool = False
+    ) -> list[pa.RecordBatch] | None:
         await self.topic.log.pause()
-        out = self._in_head(offset, end, max_records, max_bytes)
+        in_table = producers and offset < self.bounds().table_offset
+        found = None if in_table else self._in_head(offset, end, max_records, max_bytes)
         await self.topic.log.pause()
-        return out
+        schema = PRODUCED_SCHEMA if producers else RECORD_SCHEMA
+        return found and [_with_columns(batch, schema) for batch in found]
 
     def _in_head(self, offset: int, end: int, max_records: int, max_bytes: int) -> list[pa.RecordBatch] | None:
         if offset < self.head_start:
@@ -113,13 +117,21 @@ class FakePartition:
         keys: Sequence[bytes | None] | None = None,
         headers: Sequence[Pairs | None] | None = None,
         timestamps: Sequence[int] | None = None,
+        producer_ids: Sequence[str | None] | None = None,
     ) -> None:
-        if values:
-            self.append_batch(
-                record_batch(
-                    self.partition, self.high_watermark, values, keys=keys, headers=headers, timestamps=timestamps
-                )
-            )
+        """Each of `producer_ids` sends its record with the offset as its sequence."""
+        if not values:
+            return
+        batch = record_batch(
+            self.partition, self.high_watermark, values, keys=keys, headers=headers, timestamps=timestamps
+        )
+        if producer_ids is not None:
+            sent = pa.array([id_ is None for id_ in producer_ids])
+            epochs = pc.if_else(sent, None, pa.array([0] * len(values), pa.int32()))
+            sequences = pc.if_else(sent, None, batch.column("offset"))
+            columns = [*batch.columns, pa.array(producer_ids, pa.string()), epochs, sequences]
+            batch = pa.RecordBatch.from_arrays(columns, schema=PRODUCED_SCHEMA)
+        self.append_batch(batch)
 
     def append_batch(self, batch: pa.RecordBatch) -> None:
         self.head.append(batch)
@@ -132,7 +144,7 @@ class FakePartition:
         batches = self._in_head(start, self.high_watermark if end is None else end, 1 << 60, 1 << 60)
         if not batches:
             return None
-        table = _file_table(pa.Table.from_batches(batches))
+        table = pa.Table.from_batches([_with_columns(batch, FILE_SCHEMA) for batch in batches])
         file = write_data_file(
             self.topic.log.store, self.topic.name, self.partition, table, compression=compression, now_ms=0
         )
@@ -253,10 +265,10 @@ def _first(batch: pa.RecordBatch) -> int:
     return batch.column("offset")[0].as_py()
 
 
-def _file_table(records: pa.Table) -> pa.Table:
-    there = set(records.column_names)
+def _with_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns of `schema`, null where the batch has none."""
+    there = set(batch.schema.names)
     columns = [
-        records.column(field.name) if field.name in there else nulls(records.num_rows, field.type)
-        for field in FILE_SCHEMA
+        batch.column(field.name) if field.name in there else nulls(batch.num_rows, field.type) for field in schema
     ]
-    return pa.Table.from_arrays(columns, schema=FILE_SCHEMA)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

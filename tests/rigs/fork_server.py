@@ -7,6 +7,7 @@ standard streams, session), has no other file open, and runs `silt` from its ent
 import gc
 import json
 import os
+import runpy
 import socket
 import sys
 from importlib import import_module
@@ -41,8 +42,8 @@ def _state() -> str:
 
 def _become(request: dict[str, str | list[str] | dict[str, str]], streams: list[int]) -> None:
     """Makes this child what an exec with these arguments would be."""
-    environment, arguments = request["environment"], request["arguments"]
-    assert isinstance(environment, dict) and isinstance(arguments, list)
+    environment, arguments, site = request["environment"], request["arguments"], request["site"]
+    assert isinstance(environment, dict) and isinstance(arguments, list) and isinstance(site, str)
     os.setsid()
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
@@ -52,6 +53,8 @@ def _become(request: dict[str, str | list[str] | dict[str, str]], streams: list[
     os.environ.update(environment)
     sys.argv[1:] = arguments
     sys.path[0] = str(request["folder"])
+    if site:
+        runpy.run_path(site)
 
 
 def _fork_until_told(sock: socket.socket) -> None:

@@ -13,15 +13,20 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+import pytest
 from fork_server import LENGTH_BYTES
 
+from siltlog import server_process
 from siltlog.infra import names
 
 PROGRAM = Path(__file__).with_name("fork_server.py")
+NODE_SITE = Path(__file__).with_name("node_site")
+"""What it says of the clock of a process can be said to a fork as well; another release cannot."""
 ONE_THREAD = {
     "OPENBLAS_NUM_THREADS": "1",
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
@@ -29,8 +34,27 @@ ONE_THREAD = {
 }
 """Libraries that start threads when they are loaded leave it with these."""
 SEEDS = 2
-READ_LATE = (names.ENV_PREFIX, "AWS_", "PYTEST_", "TMPDIR")
+READ_LATE = (
+    names.ENV_PREFIX,
+    "AWS_",
+    "COLUMNS",
+    "OTEL_BSP_",
+    "OTEL_EXPORTER_",
+    "OTEL_TRACES_",
+    "PYTEST_",
+    "SPARK_",
+    "TMPDIR",
+)
 """How names of variables begin that nobody reads before `silt` begins."""
+EXECUTE = server_process._run
+
+
+@contextmanager
+def executing() -> Iterator[None]:
+    """What is started in the block has an interpreter of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(server_process, "_run", EXECUTE)
+        yield
 
 
 class ForkedProcess:
@@ -84,25 +108,28 @@ class ForkedProcess:
 class ForkServer:
     """Runs from the first server on that it forks; any thread may ask it."""
 
-    def __init__(self) -> None:
+    def __init__(self, environment: Mapping[str, str]) -> None:
         self._lock = threading.Lock()
         self._sock, theirs = socket.socketpair()
-        self.environment = _without_settings(os.environ)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, PROGRAM, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                env={**self.environment, **ONE_THREAD},
+                env={**environment, **ONE_THREAD},
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
 
-    def fork(self, arguments: Sequence[str], folder: Path, environment: Mapping[str, str], log: int) -> ForkedProcess:
+    def fork(
+        self, arguments: Sequence[str], folder: Path, environment: Mapping[str, str], log: int, site: str = ""
+    ) -> ForkedProcess:
+        """With `site`, the file of that name is run before anything else."""
         reading, writing = os.pipe()
         with open(os.devnull, "rb") as nothing, os.fdopen(writing, "wb"):  # noqa: PTH123
             streams = (nothing.fileno(), writing, log)
-            request = {"arguments": list(arguments), "folder": str(folder), "environment": dict(environment)}
+            given = {"arguments": list(arguments), "folder": str(folder), "environment": dict(environment)}
+            request = {**given, "site": site}
             answer = self.ask(request, streams)
         return ForkedProcess(self, int(answer["pid"]), os.fdopen(reading, encoding="utf-8"))
 
@@ -124,9 +151,14 @@ class ForkServer:
 
 
 class ForkServers:
-    """Takes turns: all processes of one share a seed of `hash`, which a server and the next one do not."""
+    """Takes turns: all processes of one share a seed of `hash`, which a server and the next one do not.
+
+    What is in the environment when they are made, they read: what a test has set by its first server counts for that
+    test alone.
+    """
 
     def __init__(self) -> None:
+        self._environment = _without_settings(os.environ)
         self._servers: list[ForkServer] = []
         self._turn = 0
         self._lock = threading.Lock()
@@ -135,14 +167,15 @@ class ForkServers:
         self, arguments: Sequence[str], folder: Path, environment: Mapping[str, str], log: int
     ) -> ForkedProcess | None:
         """None when the environment has what only a new interpreter would read."""
+        environment, site = _with_site(environment)
+        if _read_early(environment) != _read_early(self._environment):
+            return None
         with self._lock:
             if self._turn == len(self._servers):
-                self._servers.append(ForkServer())
+                self._servers.append(ForkServer(self._environment))
             server = self._servers[self._turn]
             self._turn = (self._turn + 1) % SEEDS
-        if _read_early(environment) != _read_early(server.environment):
-            return None
-        return server.fork(arguments, folder, environment, log)
+        return server.fork(arguments, folder, environment, log, site)
 
     def close(self) -> None:
         for server in self._servers:
@@ -151,6 +184,15 @@ class ForkServers:
 
 def _without_settings(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if not name.startswith(names.ENV_PREFIX)}
+
+
+def _with_site(environment: Mapping[str, str]) -> tuple[Mapping[str, str], str]:
+    """The environment without the folder of `node_site`, and its program; as it is where it must be executed."""
+    first, _, others = environment.get("PYTHONPATH", "").partition(os.pathsep)
+    if first != str(NODE_SITE) or Path(environment[names.ENV_PREFIX + "DATA_DIR"] + ".release").exists():
+        return environment, ""
+    rest = {name: value for name, value in environment.items() if name != "PYTHONPATH"}
+    return {**rest, **({"PYTHONPATH": others} if others else {})}, str(NODE_SITE / "sitecustomize.py")
 
 
 def _read_early(environment: Mapping[str, str]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 import json
 import socket
 import ssl
+import time
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -84,13 +85,19 @@ class Http:
         }
 
     def bounds(self, topic: str, partition: int = 0) -> dict[str, int]:
-        offsets: list[dict[str, int]] = self.get(f"/v1/topics/{topic}").json["offsets"]
-        return offsets[partition]
+        found = self.get(f"/v1/topics/{topic}").json["offsets"][partition]
+        return {name: found[name] for name in ("partition", "log_start_offset", "table_offset", "high_watermark")}
 
     def end(self, topic: str) -> int:
         """How many records the topic has."""
         records: int = self.get(f"/v1/topics/{topic}").json["records"]
         return records
+
+    def until_end(self, topic: str, end: int) -> None:
+        """Returns once the topic has `end` records: what is only written is there a moment later."""
+        deadline = time.monotonic() + 60
+        while (found := self.end(topic)) != end:
+            assert found < end and time.monotonic() < deadline, found
 
     def connect(self) -> socket.socket:
         parts = urlsplit(self.url)

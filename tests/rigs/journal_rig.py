@@ -14,6 +14,7 @@ from siltlog.infra.redaction import Redaction
 from siltlog.infra.store.store import ObjectStore, Put, open_store
 from siltlog.infra.telemetry import logger
 from siltlog.ingest.journal.journal import Journal, Shipped
+from siltlog.ingest.journal.staging import Stage
 from siltlog.ingest.wal import Frame, FrameKind
 
 TOPIC = uuid.UUID(int=9).bytes
@@ -27,7 +28,9 @@ class Told:
 
 
 @asynccontextmanager
-async def running_journal(store: Any, told: Told, interval_ms: int = 0) -> AsyncIterator[Journal]:
+async def running_journal(
+    store: Any, told: Told, interval_ms: int = 0, stage: Stage | None = None
+) -> AsyncIterator[Journal]:
     def sealed() -> None:
         told.sealed += 1
 
@@ -42,6 +45,7 @@ async def running_journal(store: Any, told: Told, interval_ms: int = 0) -> Async
         on_fatal=told.fatal.append,
         on_sealed=sealed,
         on_landed=lambda seconds: None,
+        stage=stage,
     )
     try:
         await journal.open()

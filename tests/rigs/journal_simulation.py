@@ -117,7 +117,7 @@ class Owner:
         self.world = world
         self.journal = journal_name(name, "start")
         self.store = world.store.of(name)
-        self.writer: writer.Writer[Group] = writer.Writer(0.2)
+        self.writer: writer.Writer[Group] = writer.Writer(0.2, writer.IN_FLIGHT_MAX)
         self.pins = Pins()
         self.epoch = 0
         self.values: dict[int, bytes] = {}

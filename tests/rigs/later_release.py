@@ -27,7 +27,8 @@ _CHANGES = {
 def later_release(folder: Path) -> Path:
     """Where it is, for `ClusterNode.release`."""
     source = Path(siltlog.__file__).parent
-    shutil.copytree(source, folder / source.name, ignore=shutil.ignore_patterns("__pycache__"))
+    # Bytecode goes along: what is changed below is compiled anew, and nothing else.
+    shutil.copytree(source, folder / source.name)
     for name, changes in _CHANGES.items():
         path = folder / source.name / name
         text = path.read_text("utf-8")

@@ -31,6 +31,10 @@ class Member:
         document: dict[str, Any] = reply.json
         return document
 
+    def nack(self, offset: int, **fields: Any) -> Reply:
+        record = {"generation": self.generation, "topic": self.topic, "partition": 0, "offset": offset}
+        return self.http.json("POST", f"/v1/groups/{self.group}/members/{self.member}/nack", {**record, **fields})
+
     def commit(self, offset: int, partition: int = 0) -> None:
         offsets = [{"topic": self.topic, "partition": partition, "offset": offset}]
         body = {"member_id": self.member, "generation": self.generation, "offsets": offsets}

@@ -1,19 +1,44 @@
 """What is known of other processes."""
 
-import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from siltlog import server_process
+
+SILT_SECONDS_MAX = 120.0
+
+
+def stat_of(pid: int) -> list[str]:
+    """What the kernel says of a process, from its state on (proc_pid_stat(5)); nothing of one that is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (ProcessLookupError, FileNotFoundError):
+        return []
+
+
+def is_stopped(pid: int) -> bool:
+    return stat_of(pid)[:1] == ["T"]
 
 
 def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (ProcessLookupError, FileNotFoundError):
-        return False
+    """Whether it runs; what only waits to be reaped does not."""
+    return stat_of(pid)[:1] not in ([], ["Z"])
+
+
+def silt(arguments: Sequence[str], folder: Path, environment: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
+    """Runs `silt` in a folder to its end, as a process that is forked where servers are."""
+    with tempfile.TemporaryFile() as log:
+        process = server_process._run(arguments, folder, environment, log)
+        assert process.stdout is not None
+        with process.stdout as output:
+            said = output.read()
+        status = process.wait(SILT_SECONDS_MAX)
+        log.seek(0)
+        return subprocess.CompletedProcess(arguments, status, said, log.read().decode())
 
 
 def interrupted(arguments: Sequence[str], said: str) -> tuple[int, str, str]:

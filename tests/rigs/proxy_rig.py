@@ -25,7 +25,7 @@ def has_proxy(name: str) -> bool:
 @contextmanager
 def proxy(name: str, made: Made, server_url: str) -> Iterator[str]:
     """Starts one of FILES with a certificate of `made` before a server; yields its address."""
-    port = _free_port()
+    port = free_port()
     configuration = made.folder / f"{name}.conf"
     pair = made.folder / "pair.pem"
     pair.write_bytes(made.files.certificate.read_bytes() + made.files.key.read_bytes())
@@ -56,21 +56,21 @@ def proxy(name: str, made: Made, server_url: str) -> Iterator[str]:
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output)
     try:
-        _await(process, port, log)
+        await_port(process, port, log)
         yield f"https://127.0.0.1:{port}"
     finally:
         process.terminate()
         process.wait()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
 
 
-def _await(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
+def await_port(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
     deadline = time.monotonic() + START_SECONDS_MAX
     while True:
         assert process.poll() is None, log.read_text()

@@ -11,11 +11,15 @@ from typing import Any
 
 import pyarrow as pa
 import urllib3
+from chaos import CHAOS
 
 from siltlog.infra import names
 
 FILLER = "." * 4_000
 PAUSE_S = 0.03
+"""After what was not answered, or not done."""
+BREATH_S = 0.0 if CHAOS > 1 else 0.01
+"""Between one request and the next; without one, a few publishers take all that their server needs."""
 LOST = (urllib3.exceptions.HTTPError, OSError)
 
 
@@ -85,7 +89,7 @@ class Publisher(threading.Thread, ABC):
         self.partitions = partitions
         self.ledger = ledger
         self.rng = random.Random(seed)
-        self.pause_s = 0.0
+        self.pause_s = BREATH_S
         self._stopping = threading.Event()
         self._count = 0
 
@@ -142,7 +146,7 @@ class PlainPublisher(Publisher):
     def _rows(self, values: list[str]) -> list[tuple[int, int]] | None:
         keyed = self.rng.random() < 0.5
         records = [{"value": value, **({"key": value[-3:]} if keyed else {})} for value in values]
-        acks = self.rng.choice(("", "?acks=wal", "?acks=table", ""))
+        acks = self.rng.choice(("", "?acks=wal", "?acks=table", "?acks=written"))
         reply = self.wire.call("POST", self.path + acks, {"records": records})
         if self._not_done(reply, values):
             return None

@@ -30,6 +30,7 @@ from siltlog.ingest.flush.flusher import Flusher
 from siltlog.ingest.flush.retries import Retries
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
+from siltlog.ingest.producers.check import Producer
 from siltlog.ingest.publish.inside import SystemTopics
 from siltlog.ingest.publish.publishing import Publishing
 from siltlog.ingest.topics.deletion import LogStarts
@@ -69,10 +70,13 @@ class Node:
                     found[name] = self.log.topic(name)
         return found
 
-    async def publish(self, topic: str, *values: str) -> None:
-        await self.log.append(self.log.topic(topic), body(*values), None).durable
+    async def publish(self, topic: str, *values: str, by: Producer | None = None) -> None:
+        first = None if by is None else self.log.topic(topic).partitions[0].sequencer.next_sequence(by.producer_id)
+        await self.log.append(self.log.topic(topic), body(*values, first_sequence=first), by).durable
 
-    async def read(self, topic: str, offset: int, *, wait_ms: int = 0, isolation: str = "wal") -> PartitionFetch:
+    async def read(
+        self, topic: str, offset: int, *, wait_ms: int = 0, isolation: str = "wal", producers: bool = False
+    ) -> PartitionFetch:
         result = await self.fetcher.fetch(
             [FetchPosition(topic, 0, offset)],
             max_records=1_000,
@@ -80,6 +84,7 @@ class Node:
             min_bytes=1,
             wait_ms=wait_ms,
             isolation=isolation,
+            producers=producers,
         )
         return result.partitions[0]
 

@@ -9,7 +9,7 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 SESSION = "files that share a Spark session"
-HEAVY = ("slow", "spark", "timeout")
+HEAVY = ("client", "slow", "spark", "timeout")
 """Marks of tests that take long."""
 _ASKS_FOR_SESSION = re.compile(r"^def \w+\([^)]*\bspark: Any\b", re.MULTILINE)
 

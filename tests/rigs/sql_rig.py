@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from processes import stat_of
+
 from siltlog.consumers.sql.process import MODULE
 
 ENDLESS = "with recursive r as (select 1 as n union all select n + 1 from r) select count(*) from r, {topic}"
@@ -37,8 +39,4 @@ def is_busy(pid: int) -> bool:
 
 def _ticks(pid: int) -> int:
     """The processor time that it took, in hundredths of a second."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0
-    return int(fields[11]) + int(fields[12])
+    return sum(int(ticks) for ticks in stat_of(pid)[11:13])

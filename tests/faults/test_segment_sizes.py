@@ -1,0 +1,40 @@
+"""The size of the log's segments changes from one start to the next, and nothing else does."""
+
+from evidence import check, read_api, read_table
+from failure_rig import MIB, NEVER_FLUSHED, NO_REDIS, StartServer, refused
+from publishers import FILLER, Ledger, Wire
+
+REQUESTS = 12
+RECORDS = 60
+
+
+def publish(wire: Wire, ledger: Ledger, name: str) -> None:
+    for request in range(REQUESTS):
+        values = [f"{name}:{request * RECORDS + number} {FILLER}" for number in range(RECORDS)]
+        reply = wire.call("POST", "/v1/topics/t/records", {"records": [{"value": value} for value in values]})
+        assert reply.status == 200, reply
+        ledger.acked.update(zip(values, map(tuple, reply.document["records"]), strict=True))
+
+
+def test_a_log_opens_with_segments_of_another_size(make_server: StartServer) -> None:
+    ledger = Ledger()
+    for segment_bytes in (MIB, 4 * MIB, 2 * MIB):
+        server = make_server(**NEVER_FLUSHED | NO_REDIS, wal_segment_bytes=segment_bytes, default_partitions=3)
+        server.start()
+        wire = Wire(server.url)
+        if not ledger.acked:
+            made = wire.call("PUT", "/v1/topics/t")
+            assert (made.status, made.document["partitions"]) == (201, 3)
+        publish(wire, ledger, f"at-{segment_bytes}")
+        check(read_api(wire, "t", 3), ledger)
+        sizes = {path.stat().st_size for path in (server.data_dir / "wal").glob("*.wal")}
+        assert segment_bytes in sizes
+        server.kill()
+    server = make_server(**NEVER_FLUSHED | NO_REDIS, wal_segment_bytes=17 * MIB)
+    assert "SILT_WAL_SEGMENT_BYTES is 17825792: it is from 1048576 to 16777216" in refused(server)
+    server = make_server(**NO_REDIS)
+    server.start()
+    found = read_api(Wire(server.url), "t", 3)
+    check(found, ledger)
+    assert server.stop() == 0
+    assert read_table(server.root, "t") == sorted(found)
