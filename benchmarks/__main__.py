@@ -1,11 +1,9 @@
 """`make bench`: what Siltlog reaches on this machine, each figure beside its limit."""
 
 import json
-import os
 import signal
 import sys
 import tempfile
-import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -33,12 +31,15 @@ from benchmarks.flushing import flushing
 from benchmarks.freshness import freshness
 from benchmarks.groups import groups
 from benchmarks.growth import growth
+from benchmarks.grpc_calls import grpc_calls
 from benchmarks.hand_over import hand_over
 from benchmarks.json_bodies import json_bodies
+from benchmarks.kafka import kafka
 from benchmarks.keeping_up import keeping_up
 from benchmarks.latency import latency
 from benchmarks.memory import memory
 from benchmarks.object_acks import object_acks
+from benchmarks.page import page
 from benchmarks.producing import producer
 from benchmarks.publish import publish
 from benchmarks.read_stages import read_stages
@@ -55,6 +56,7 @@ from benchmarks.stages import stages
 from benchmarks.starting import starting
 from benchmarks.sustained import sustained
 from benchmarks.tls import tls
+from benchmarks.usage import Usage
 from benchmarks.week import week
 
 TOP = Path(__file__).parents[1]
@@ -66,6 +68,8 @@ BENCHMARKS: dict[str, tuple[Callable[[Bench], Iterator[Figure]], str]] = {
     "access": (access, "one record of 100 B a request at 64 connections, with a key and without"),
     "shared": (shared, "one AsyncProducer, tasks that each await the acknowledgement of one record of 100 B"),
     "tls": (tls, "publishes with TLS, beside the same without it"),
+    "grpc": (grpc_calls, "publishes over gRPC beside the same over HTTP"),
+    "kafka": (kafka, "clients of Kafka, beside a broker of Kafka that syncs before it acknowledges"),
     "arrow": (arrow, "10,000 records a request from one Python process, acknowledged once they are on the disk"),
     "json": (json_bodies, "500 records of 100 B in a JSON body, acknowledged once they are on the disk"),
     "producer": (producer, "Producer.send, one record of 100 B a call, acknowledged exactly once"),
@@ -106,6 +110,7 @@ BENCHMARKS: dict[str, tuple[Callable[[Bench], Iterator[Figure]], str]] = {
     "failover_s3": (failover_s3, "an owner is lost, over S3: the longest time without an acknowledgement"),
     "hand_over": (hand_over, "topics are moved and nodes drained while they are published to"),
     "spark": (spark_source, "a Spark stream of a topic, its head included, at 50 records/s"),
+    "page": (page, "the page in a browser, at a server of 1,000 topics; publishes while 50 watch"),
     "memory": (memory, "a large flow through a small server, read at the same time"),
 }
 
@@ -158,7 +163,7 @@ def main(
     if as_markdown:
         print("# Figures\n")
     for name in names or tuple(BENCHMARKS):
-        usage = _Usage()
+        usage = Usage()
         try:
             found = summaries([_run(name, folder, quick, tries, run, runs) for run in range(runs)])
         except Exception:
@@ -235,27 +240,6 @@ def _run(name: str, folder: Path, quick: bool, tries: int, run: int, runs: int) 
                 figures.append(figure)
                 status.update(f"{name}, run {run + 1} of {runs}: {figure.label} {figure.value:,.0f} {figure.unit}")
     return figures
-
-
-class _Usage:
-    """How much of the processors others used since it was made."""
-
-    def __init__(self) -> None:
-        self._busy, self._own, self._wall = self._now()
-
-    def others(self) -> float:
-        busy, own, wall = self._now()
-        used = (busy - self._busy) - (own - self._own)
-        return max(0.0, used / ((wall - self._wall) * (os.cpu_count() or 1)))
-
-    def _now(self) -> tuple[float, float, float]:
-        stat = Path("/proc/stat")
-        own = sum(os.times()[:4])
-        if not stat.exists():
-            return own, own, time.monotonic()
-        fields = [int(field) for field in stat.read_text().split("\n", 1)[0].split()[1:]]
-        busy = sum(fields) - fields[3] - fields[4] - sum(fields[8:])
-        return busy / os.sysconf("SC_CLK_TCK"), own, time.monotonic()
 
 
 def _document(found: list[Summary], others: float) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from benchmarks.load import Load
 from benchmarks.records import json_body, json_record
 from siltlog.infra import names
 from siltlog.infra.client.calls import document_of
-from siltlog.infra.client.core import Endpoints
 from siltlog.infra.client.credentials.authorized import open_transport
+from siltlog.infra.client.endpoints import Endpoints
 from siltlog.infra.client.transport import Caller
 from siltlog.infra.clock import SystemClock
 
@@ -24,7 +24,7 @@ RATIO_MIN = 0.95
 
 
 def access(bench: Bench) -> Iterator[Figure]:
-    """By turns, so that what slows the machine slows both."""
+    """Measures with and without access control by turns, so that what slows the machine slows both."""
     body = json_body(json_record(RECORD_BYTES), 1)
     with bench.server() as off, bench.server(auth="on") as on:
         headers = {OFF: {}, ON: {"Authorization": f"Bearer {_key(on)}"}}

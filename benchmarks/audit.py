@@ -17,7 +17,7 @@ from benchmarks.bench import Bench
 from benchmarks.figure import Figure
 from benchmarks.records import table as random_records
 from siltlog.infra import names
-from siltlog.infra.arrow.partitioner import partitions_of
+from siltlog.infra.arrow.partitioner import XXHASH64
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.columns import FILE_SCHEMA, TIMESTAMP, nulls
 from siltlog.infra.settings.topic_config import TopicConfig
@@ -77,7 +77,7 @@ def _fill(store: ObjectStore, topic: str, count: int, keys: int | None) -> int:
     table.claim(dict.fromkeys(range(PARTITIONS), 1), str(uuid.uuid4()))
     numbers = np.arange(count) if keys is None else np.random.default_rng(1).integers(0, keys, count)
     own = pa.array([b"key-%010d" % number for number in numbers.tolist()], pa.binary())
-    place = partitions_of(own, PARTITIONS, 0)
+    place = XXHASH64.partitions_of(own, PARTITIONS, 0)
     files = []
     ends = {}
     for partition in range(PARTITIONS):

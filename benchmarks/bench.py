@@ -28,7 +28,7 @@ class Bench:
     """How long one load is measured."""
     quick: bool
     tries: int = TRIES
-    """Of benchmarks that try the same thing again and again."""
+    """How often a benchmark tries the same thing, where it does so again and again."""
     kept: Path | None = None
     """The folder where the tries of earlier calls lie; without one they are forgotten."""
 

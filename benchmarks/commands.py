@@ -23,7 +23,7 @@ PROCESSES: Mapping[str, tuple[Sequence[str], float | None]] = {
     "silt publish --help": (("-m", "siltlog.cli", "publish", "--help"), None),
     "silt serve --help": (("-m", "siltlog.cli", "serve", "--help"), None),
 }
-"""By what it is, the arguments of Python, and the milliseconds that it may take on a quiet machine."""
+"""Maps what is measured to the arguments of Python and the milliseconds that it may take on a quiet machine."""
 
 
 def commands(bench: Bench) -> Iterator[Figure]:

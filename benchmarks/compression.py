@@ -1,6 +1,7 @@
 """The same flights with and without compression: of bodies on their way to the server, and of the table's files."""
 
 import gzip
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -20,9 +21,11 @@ GZIP_LEVEL = 6
 ENCODINGS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": lambda body: gzip.compress(body, GZIP_LEVEL),
     "zstd": lambda body: bytes(pa.compress(body, codec="zstd", asbytes=True)),
+    "deflate": lambda body: zlib.compress(body, GZIP_LEVEL),
 }
 BUFFERS = ("lz4", "zstd")
-FILES = ("zstd", "lz4", "none")
+FILES = ("zstd", "lz4", "snappy", "gzip", "none")
+LARGE_BYTES = 16 * 1024
 MB = 1e6
 
 
@@ -33,12 +36,36 @@ def compression(bench: Bench) -> Iterator[Figure]:
     for encoding, compress in ENCODINGS.items():
         bodies = [compress(body) for body in plain]
         yield from _bodies(bench, known, f"JSON bodies of 500: {encoding}", bodies, names.MEDIA_JSON, encoding)
+    yield from _large(bench, known)
     yield from _bodies(bench, known, "Arrow bodies of 10,000: plain", arrow_flights(known), names.MEDIA_ARROW)
     for codec in BUFFERS:
         bodies = _arrow(known, codec)
         yield from _bodies(bench, known, f"Arrow bodies of 10,000: {codec} buffers", bodies, names.MEDIA_ARROW)
     for codec in FILES:
         yield from _files(bench, known, codec)
+
+
+def _large(bench: Bench, known: Flights) -> Iterator[Figure]:
+    """Bodies that are one record of 16 KiB each, of flights one behind the other."""
+    text = b",".join(json_flights(known))
+    pieces = [text[at : at + LARGE_BYTES] for at in range(0, len(text) - LARGE_BYTES, LARGE_BYTES)]
+    label = "records of 16 KiB, one a body"
+    for encoding, compress in {"plain": bytes, **ENCODINGS}.items():
+        bodies = [compress(piece) for piece in pieces]
+        with bench.server() as server:
+            before = server.cpu_seconds()
+            posted = _post(bench, server, bodies, names.MEDIA_BYTES, None if encoding == "plain" else encoding)
+            cpu_us = (server.cpu_seconds() - before) / posted.posts_in_all * 1e6
+        yield Figure(
+            f"{label}: {encoding}",
+            posted.per_second,
+            "records/s",
+            limit="" if encoding == "plain" else f"{label}: plain",
+            p50_ms=posted.percentile_ms(50),
+            p99_ms=posted.percentile_ms(99),
+            cpu_us=cpu_us,
+            megabytes_per_second=posted.per_second * LARGE_BYTES / MB,
+        )
 
 
 def _arrow(known: Flights, codec: str) -> list[bytes]:
@@ -71,7 +98,7 @@ def _files(bench: Bench, known: Flights, codec: str) -> Iterator[Figure]:
     with bench.server(config={"compression": codec}) as server:
         before = server.cpu_seconds()
         posted = _post(bench, server, arrow_flights(known), names.MEDIA_ARROW, None)
-        server.await_table()
+        server.await_table(seconds_max=300)
         records = posted.posts_in_all * ARROW_RECORDS
         cpu_us = (server.cpu_seconds() - before) / records * 1e6
         folder = Path(unquote(urlsplit(server.process.root).path)) / names.topic_path(TOPIC)

@@ -29,7 +29,7 @@ TOPICS = tuple(f"failover-{number}" for number in range(6))
 PERIOD_SECONDS = 0.05
 WARMUP_SECONDS = 2.0
 BACK_AFTER_LEASE_SECONDS = 3.0
-"""Who was stopped or cut off comes back so long after its lease."""
+"""How long after the end of its lease a node comes back that was stopped or cut off."""
 AFTER_SECONDS = 2.0
 AWAITED_SECONDS_MAX = 90.0
 HEARD_SECONDS_MAX = 20.0
@@ -68,7 +68,7 @@ class Try:
     controller: bool
     """Whether the lost node wrote the views."""
     topics: int
-    """So many it owned."""
+    """How many topics the lost node owned."""
     outage_seconds: dict[str, float]
     """The longest of its topics, by client."""
     errors: dict[str, dict[str, int]]
@@ -103,7 +103,7 @@ class Tries:
 
 
 def failover(bench: Bench) -> Iterator[Figure]:
-    """Over a folder, which a node that is cut off still reaches."""
+    """Measures failovers over a folder, which a node that is cut off still reaches."""
     yield from _failover(bench, "folder", (KILL, STOP, CUT_FROM_NODES))
 
 

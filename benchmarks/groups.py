@@ -67,7 +67,7 @@ class _Crowd:
             self._tasks[member] = asyncio.create_task(self._live(member))
 
     async def die(self, count: int) -> None:
-        """Without a word."""
+        """Ends members without a word to the group."""
         dead = [self._tasks.pop(member) for member in list(self._tasks)[:count]]
         for task in dead:
             task.cancel()

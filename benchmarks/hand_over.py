@@ -45,7 +45,7 @@ class _Load:
             wire.entry = random.choice(others).url
 
     def pauses(self, moving: Callable[[], dict[str, str]]) -> dict[str, list[float]]:
-        """Those of the topics that `moving()` hands over, once they are at the nodes that it says, by client."""
+        """Gives each client's pauses of the topics that `moving()` hands over, once they are at the nodes it says."""
         began = time.monotonic()
         targets = moving()
         self._nodes.until(

@@ -14,7 +14,7 @@ import sys
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import cycle
@@ -23,9 +23,10 @@ from typing import cast
 import numpy as np
 import uvloop
 
+from benchmarks.wires import amqp, kafka, nats
+from benchmarks.wires.wire import CONNECTION, IsWhole, Wire
+
 GRACE_SECONDS = 60.0
-CONNECTION = b"@@@@@@"
-"""Stands in a request for the number of its connection."""
 NUMBER = b"############"
 """Stands in a request for how many records its connection has sent before."""
 STAMP = b"!!!!!!!!!!!!!!!!!!!!"
@@ -34,13 +35,12 @@ OPENED_AT_ONCE = 200
 TICK_SECONDS = 0.001
 LATE_SECONDS = 0.003
 """A paced request that goes out later than this counts from when it should have gone out."""
-IsWhole = Callable[[bytes], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     protocol: str
-    """`http` or `resp`."""
+    """One of WIRES."""
     port: int
     connections: int
     seconds: float
@@ -48,9 +48,9 @@ class Plan:
     idle: int = 0
     """Connections beside those, each open after one request and its reply."""
     per_second: float | None = None
-    """So many requests and no more, over all connections."""
+    """How many requests a second all connections together make at most."""
     replies: int = 1
-    """One request has so many (RESP only: a pipeline of so many commands)."""
+    """One request has so many: a pipeline of so many commands, or messages."""
     records: int = 1
     """One request has so many, and NUMBER goes on by it."""
     request_bytes: int = 0
@@ -67,7 +67,7 @@ class Load:
     p50_ms: float
     p99_ms: float
     replies_in_all: int
-    """With those of the warm-up."""
+    """How many replies came, those of the warm-up included."""
     cpu_seconds: float
     """The load generator's own."""
 
@@ -114,7 +114,7 @@ class _Run:
         self.next_request = cycle(requests).__next__
         self.numbered = CONNECTION in requests[0] or NUMBER in requests[0]
         self.stamped = STAMP in requests[0]
-        self.is_whole = {"http": http_is_whole, "resp": resp_is_whole(plan.replies)}[plan.protocol]
+        self.wire = WIRES[plan.protocol]
         self.tls = ssl.create_default_context(cafile=plan.ca) if plan.ca else None
         self.latencies = array("d")
         self.ready: deque[_Connection] = deque()
@@ -145,6 +145,9 @@ class _Run:
 class _Connection(asyncio.Protocol):
     def __init__(self, run: _Run, number: int, *, idle: bool = False) -> None:
         self._run = run
+        self._is_whole = run.wire.replies(run.plan.replies)
+        self._opening = [said.replace(CONNECTION, b"%06d" % number) for said in run.wire.opening]
+        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._sent = 0.0
         self._left = b""
         self._next = run.sender_of(number)
@@ -155,6 +158,14 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are none of asyncio's classes.
         self._write = cast(asyncio.WriteTransport, transport).write
+        self._open()
+
+    def _open(self) -> None:
+        """Says what comes next before the first request."""
+        if self._opening:
+            self._write(self._opening.pop(0))
+        else:
+            self.opened.set_result(None)
 
     def begin(self, sent: float) -> None:
         """Sends; `sent` is what the latency counts from."""
@@ -165,14 +176,18 @@ class _Connection(asyncio.Protocol):
         run = self._run
         if self._left:
             data = self._left + data
+        opening = not self.opened.done()
         try:
-            if not run.is_whole(data):
+            if not (run.wire.is_open if opening else self._is_whole)(data):
                 self._left = data
                 return
         except ValueError as error:
             self._end(str(error))
             return
         self._left = b""
+        if opening:
+            self._open()
+            return
         now = time.perf_counter()
         if self.settled is not None:
             if not self.settled.done():
@@ -194,6 +209,8 @@ class _Connection(asyncio.Protocol):
     def _end(self, problem: str) -> None:
         self._run.problem = self._run.problem or problem
         self._run.stopping = True
+        if not self.opened.done():
+            self.opened.set_exception(RuntimeError(problem))
         if self.settled is not None and not self.settled.done():
             self.settled.set_result(None)
 
@@ -211,7 +228,7 @@ def http_is_whole(data: bytes) -> bool:
 
 
 def resp_is_whole(replies: int) -> IsWhole:
-    """For so many bulk strings, which is what XADD answers. It raises ValueError for anything else."""
+    """Tells when `replies` bulk strings have come, which is what XADD answers; raises ValueError for anything else."""
 
     def is_whole(data: bytes) -> bool:
         if data[:1] != b"$" or b"\n-" in data:
@@ -219,6 +236,15 @@ def resp_is_whole(replies: int) -> IsWhole:
         return data.endswith(b"\r\n") and data.count(b"\r\n") == 2 * replies
 
     return is_whole
+
+
+WIRES: Mapping[str, Wire] = {
+    "http": Wire(lambda _: http_is_whole),
+    "resp": Wire(resp_is_whole),
+    "kafka": kafka.WIRE,
+    "nats": nats.WIRE,
+    "amqp": amqp.WIRE,
+}
 
 
 async def _load(run: _Run) -> Load:
@@ -260,6 +286,7 @@ async def _opened(run: _Run, numbers: Sequence[int], *, idle: bool) -> list[tupl
         made = [_Connection(run, number, idle=idle) for number in numbers[at : at + OPENED_AT_ONCE]]
         some = [loop.create_connection(partial(_same, each), "127.0.0.1", run.plan.port, ssl=run.tls) for each in made]
         fresh = await asyncio.gather(*some)
+        await asyncio.gather(*(connection.opened for _, connection in fresh))
         opened += fresh
         if idle:
             for _, connection in fresh:

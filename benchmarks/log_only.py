@@ -77,6 +77,6 @@ class LogOnly:
         return self.store.size(checkpoint_path(self.topic, checkpoint.version)) or 0
 
     def log_bytes(self) -> int:
-        """On the disk; local roots only."""
+        """The size of the table's log on the disk; for local roots only."""
         folder = Path(unquote(urlsplit(self.store.uri(log_folder(self.topic))).path))
         return sum(path.stat().st_size for path in folder.iterdir())

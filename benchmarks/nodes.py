@@ -53,7 +53,7 @@ class Node:
         self.process.stop()
 
     def kill(self) -> None:
-        """Its machine refuses connections from then on."""
+        """Kills the process, whose machine refuses connections from then on."""
         self.process.kill()
         self._doors[0].refuse()
 
@@ -80,7 +80,7 @@ class Node:
         return cpu_seconds(self.process.pid)
 
     def end(self) -> None:
-        """At once, whatever state it is in."""
+        """Ends the node at once, whatever state it is in."""
         if self.process.running:
             self.resume()
             self.process.kill()

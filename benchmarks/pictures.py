@@ -58,6 +58,14 @@ CHARTS = {
     "live-files": Chart(
         "Small files come while silt compact runs again and again", "seconds", "live files", target=5_000
     ),
+    "compare-single": Chart("One record a request, synced", "connections", "records/s"),
+    "compare-bulk": Chart("500 records in flight a connection, synced", "connections", "records/s"),
+    "compare-latency": Chart("From sending a record until a reader has it", "percentile", "ms"),
+    "soak-memory": Chart("Memory of the server", "seconds", "MiB"),
+    "soak-descriptors": Chart("Open descriptors of the server", "seconds", "descriptors"),
+    "soak-files": Chart("Live files of the tables", "seconds", "files"),
+    "soak-log": Chart("The write-ahead log", "seconds", "MiB"),
+    "soak-lag": Chart("Published and not yet read by its group", "seconds", "records"),
     "lag": Chart("Published and not yet read by its group", "seconds", "records"),
 }
 

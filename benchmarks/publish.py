@@ -28,6 +28,8 @@ def publish(bench: Bench) -> Iterator[Figure]:
                 assert figure.p99_ms is not None
                 label = f"{figure.label}: p99"
                 yield Figure(label, figure.p99_ms, "ms", at_most=P99_TARGET_MS[connections])
+        for connections in CONNECTIONS:
+            yield _silt(bench, server, body, connections, "written")
     with bare_server(reply, names.MEDIA_JSON, bench.scratch) as bare:
         for connections in CONNECTIONS:
             yield _bare(bench, bare, body, connections, _limit(connections))
@@ -40,16 +42,18 @@ def publish(bench: Bench) -> Iterator[Figure]:
     yield from _valkey(bench)
 
 
-def _silt(bench: Bench, server: Server, body: bytes, connections: int) -> Figure:
+def _silt(bench: Bench, server: Server, body: bytes, connections: int, acks: str = "") -> Figure:
+    """With `acks` it is one more way to publish, which has no target of its own."""
     before = server.cpu_seconds()
-    load = bench.load(server.port, server.publish_path, [body], names.MEDIA_JSON, connections)
+    path = f"{server.publish_path}?acks={acks}" if acks else server.publish_path
+    load = bench.load(server.port, path, [body], names.MEDIA_JSON, connections)
     return _figure(
-        f"Siltlog, {counted(connections)}",
+        f"Siltlog, acks={acks}, {counted(connections)}" if acks else f"Siltlog, {counted(connections)}",
         "siltlog",
         load,
         server.cpu_seconds() - before,
-        limit=_limit(connections),
-        at_least=TARGET.get(connections),
+        limit="" if acks else _limit(connections),
+        at_least=None if acks else TARGET.get(connections),
     )
 
 

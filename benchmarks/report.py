@@ -19,7 +19,7 @@ class Row(NamedTuple):
     label: str
     cells: list[str]
     dim: bool
-    """Not Siltlog's own."""
+    """Whether the row is of something other than Siltlog."""
     met: bool | None
 
 

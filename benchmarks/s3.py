@@ -10,7 +10,7 @@ from tests.rigs.s3_server import S3Server, start_s3_server
 
 @contextmanager
 def s3_server(folder: Path) -> Iterator[S3Server]:
-    """With its data in `folder`, which is made; whoever is started in the block has its keys."""
+    """Runs an S3 server with its data in `folder`, which is made; what is started in the block has its keys."""
     folder.mkdir()
     server = start_s3_server(folder)
     before = dict(os.environ)

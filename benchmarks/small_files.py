@@ -22,7 +22,7 @@ RECORDS_PER_SECOND = 275
 PARTITIONS = 4
 FLUSH_MS = (1_000, 250)
 SETTLE_SECONDS = {1_000: 115.0, 250: 30.0}
-"""Until what a topic that rested may make at once is used up."""
+"""How long it takes to use up what a topic that rested may make at once."""
 SECONDS = 45.0
 QUICK_SECONDS = 4.0
 ANSWERS = 12

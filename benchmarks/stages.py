@@ -114,7 +114,7 @@ def _load(bench: Bench, work: Work, port: int) -> Load:
 
 @contextmanager
 def staged_server(folder: Path, which: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
-    """Its URL and process; what its stages took (of `OF[which]`) it says once it is terminated: see `told`."""
+    """Gives a server's URL and process; terminated, it says what its stages (`OF[which]`) took: see `told`."""
     folder.mkdir()
     with (folder / "log").open("wb") as log:
         arguments = [sys.executable, "-m", "benchmarks.staged_server", str(folder), which]

@@ -20,7 +20,7 @@ BODY_RECORDS = 10_000
 RECORD_BYTES = 100
 SINGLES_TARGET = 0.8
 BODIES_TARGET = 0.7
-"""Of what is reached without TLS."""
+"""The least share, with TLS, of the rate that is reached without it."""
 
 Turn = tuple[float, float]
 """Records a second, and the server's processor time for a record, in microseconds."""

@@ -24,7 +24,7 @@ QUICK_DAYS = 3
 HOUR_S = 1.0
 QUICK_HOUR_S = 0.1
 COMMITS = 20
-"""In an hour; in truth there are more, with fewer files each."""
+"""How many commits an hour has; in truth there are more, with fewer files each."""
 QUICK_COMMITS = 4
 FILES = int(SETTINGS["flush.files.per.hour"].default) // COMMITS
 _clock = SystemClock()

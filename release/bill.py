@@ -14,7 +14,7 @@ LOCKS = {
     "server": "requirements/server.txt",
     "pipelines": "requirements/pipelines.txt",
 }
-"""By what is installed: `siltlog`, `siltlog[server]`, `siltlog[spark]`."""
+"""Locks by what is installed: `siltlog`, `siltlog[server]`, `siltlog[spark]`."""
 TOOL = "cyclonedx-py"
 _PIN = re.compile(r"^([\w.-]+)(?:\[[\w,-]+\])?==([^\s;\\]+)", re.MULTILINE)
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")

@@ -17,7 +17,7 @@ def version_of(top: Path) -> str:
 
 
 def sections(changelog: str) -> dict[str, tuple[str, str]]:
-    """By version, what stands behind its name, and its text."""
+    """Gives, by version, what stands behind its name, and its text."""
     heads = list(_SECTION.finditer(changelog))
     ends = [*(head.start() for head in heads[1:]), len(changelog)]
     return {

@@ -1,4 +1,4 @@
-"""Under which licences the packages are that an installation of Siltlog brings along."""
+"""The licences of the packages that an installation of Siltlog brings along."""
 
 import re
 from collections.abc import Iterable
@@ -43,7 +43,7 @@ def licence_of(package: PackageMetadata) -> str:
 
 
 def allowed(expression: str) -> bool:
-    """Of alternatives one must be allowed, of licences that hold together each."""
+    """Tells whether an expression is allowed: of alternatives one must be, of licences that hold together each."""
     bare = re.sub(r"\(([^()]*)\)", lambda inner: ALLOWED_WORD if allowed(inner[1]) else "none", expression)
     choices = [[word.strip() for word in choice.split(" AND ")] for choice in bare.split(" OR ")]
     return any(all(word in ALLOWED for word in together) for together in choices)
@@ -54,7 +54,7 @@ ALLOWED_WORD = "MIT"
 
 
 def licences(packages: Iterable[str]) -> dict[str, str]:
-    """By name, of those that are installed here; some are for other systems or versions of Python."""
+    """Gives licences by name, of packages that are installed here; some are for other systems or versions of Python."""
     found = {}
     for name in packages:
         try:

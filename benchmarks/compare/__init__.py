@@ -1,0 +1,1 @@
+"""Siltlog and other systems at the same work, on this machine."""
