@@ -149,8 +149,8 @@ class GroupCommit:
         try:
             self._submit_next()
         except SiltlogError:
-            # The log has ended already, and the process with it.
-            raise
+            # The log has ended already, and the process with it: nobody is answered.
+            return
         except Exception as error:
             # Offsets are given out and cannot be taken back: going on would leave a hole in the log.
             self._wal.fail(error)

@@ -98,11 +98,11 @@ def test_groups_go_on_when_the_node_that_keeps_them_is_killed(tmp_path: Path) ->
         keeper.start()
         nodes.until(lambda: here.get("/v1/groups/g").status == 200, "the first node answers")
         assert offsets(here, "g") == {0: 15, 1: 10}
-        assert here.get("/v1/groups/r").error_code == "unknown_group"
+        nodes.until(lambda: here.get("/v1/groups/r").error_code == "unknown_group", "what was deleted is told")
         flush(nodes)
         patient(nodes, lambda: here.get("/v1/groups/g/offsets"), "groups come back at the first node")
         assert offsets(here, "g") == {0: 15, 1: 10}
-        assert here.get("/v1/groups/r").error_code == "unknown_group"
+        nodes.until(lambda: here.get("/v1/groups/r").error_code == "unknown_group", "it stays deleted")
 
 
 @pytest.mark.slow

@@ -72,10 +72,17 @@ class Http:
         return self.call("POST", f"/v1/topics/{topic}/records{query}", body, Content_Type=names.MEDIA_ARROW, **headers)
 
     def read(self, topic: str, partition: int = 0, query: str = "values=base64") -> list[dict[str, Any]]:
-        reply = self.get(f"/v1/topics/{topic}/partitions/{partition}/records?offset=0&max_records=100000&{query}")
-        assert reply.status == 200, reply
-        records: list[dict[str, Any]] = reply.json["records"]
-        return records
+        """All records that are visible: one reply may end where the table does."""
+        path = f"/v1/topics/{topic}/partitions/{partition}/records?max_records=100000&{query}"
+        records: list[dict[str, Any]] = []
+        offset = 0
+        while True:
+            reply = self.get(f"{path}&offset={offset}")
+            assert reply.status == 200, reply
+            records += reply.json["records"]
+            if reply.json["next_offset"] in (offset, reply.json["high_watermark"]):
+                return records
+            offset = reply.json["next_offset"]
 
     def metrics(self) -> dict[str, float]:
         """What `GET /metrics` shows: the value of each series."""

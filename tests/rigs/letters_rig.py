@@ -1,8 +1,11 @@
 """Topics with records, and a member of a group that gives them up."""
 
+import time
 from typing import Any
 
 from http_rig import Http, Reply
+
+PATIENCE_S = 30
 
 
 class Member:
@@ -10,7 +13,13 @@ class Member:
 
     def __init__(self, http: Http, group: str, topic: str, member: str = "a") -> None:
         self.http, self.group, self.topic, self.member = http, group, topic, member
-        told = http.json("PUT", f"/v1/groups/{group}/members/{member}", {"topics": [topic]})
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            told = http.json("PUT", f"/v1/groups/{group}/members/{member}", {"topics": [topic]})
+            if told.status != 503 or time.monotonic() > deadline:
+                break
+            # A cluster that has just begun gives groups a node first.
+            time.sleep(0.1)
         assert told.status == 200, told
         self.generation = told.json["generation"]
         self.assignment = told.json["assignment"]
