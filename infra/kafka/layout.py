@@ -16,6 +16,9 @@ FEW = 20
 HEADERS_MAX = 1_000
 """A record has so many at most: numpy takes a round for each, and a stranger's could have millions of two bytes."""
 RECORD_BYTES_MIN = 7
+_SAME_BEFORE = 8
+"""After so many records in a row of one size it is looked whether more are; twice as many each time that few were."""
+_SAME_MORE = 64
 _PADDING = bytes(32)
 """Numbers of variable length may be read that begin where the records end."""
 _VARINT_BYTES_MAX = 5
@@ -157,7 +160,7 @@ def by_numpy(records: memoryview, count: int) -> Layout:
     """Does what `layout` does."""
     content = b"".join((records, _PADDING))
     data = np.frombuffer(content, np.uint8)
-    starts, ends = _hop(content, len(records), count)
+    starts, ends = _hop(content, data, len(records), count)
     deltas, at = _varints(data, starts + 1, _VARLONG_BYTES_MAX)
     at = _after_offsets(data, at)
     bounds, nulls = np.empty((count, 2, 2), np.int64), np.empty((count, 2), np.bool_)
@@ -177,26 +180,47 @@ def by_numpy(records: memoryview, count: int) -> Layout:
     return Layout(deltas, bounds, nulls, header_counts, header_bounds, header_nulls)
 
 
-def _hop(content: bytes, size: int, count: int) -> tuple[Numbers, Numbers]:
-    """Where each record begins, after its length, and where it ends; `size` bytes of `content` are theirs."""
+def _hop(content: bytes, data: npt.NDArray[np.uint8], size: int, count: int) -> tuple[Numbers, Numbers]:
+    """Where each record begins, after its length, and where it ends; `size` bytes of `content` are theirs.
+
+    Each tells where the next one is. Where several are of one size it is tried whether more are, all at once.
+    """
     starts, ends = (array("q", bytes(8 * count)) for _ in range(2))
-    at = index = 0
+    at = first = last = since = index = 0
+    enough = _SAME_BEFORE
     try:
-        for index in range(count):
-            length = content[at]
-            if length < 0x80:
-                at += 1
-            elif (second := content[at + 1]) < 0x80:
-                length = length & 0x7F | second << 7
-                at += 2
-            else:
-                length, at = _unsigned(content, at, _VARINT_BYTES_MAX)
-            starts[index] = at
-            at += length >> 1
-            if length & 1 or length < 2 * (RECORD_BYTES_MIN - 1) or at > size or length > _UINT32_MAX:
-                own = length >> 1 ^ -(length & 1)
-                raise Malformed(f"it has {own} bytes, and {size - starts[index]} are left")
-            ends[index] = at
+        while first < count:
+            for index in range(first, count):
+                begun = at
+                length = content[at]
+                if length < 0x80:
+                    at += 1
+                elif (second := content[at + 1]) < 0x80:
+                    length = length & 0x7F | second << 7
+                    at += 2
+                else:
+                    length, at = _unsigned(content, at, _VARINT_BYTES_MAX)
+                starts[index] = at
+                at += length >> 1
+                if length & 1 or length < 2 * (RECORD_BYTES_MIN - 1) or at > size or length > _UINT32_MAX:
+                    own = length >> 1 ^ -(length & 1)
+                    raise Malformed(f"it has {own} bytes, and {size - starts[index]} are left")
+                ends[index] = at
+                if length != last:
+                    last = length
+                    since = index
+                elif index - since == enough:
+                    break
+            first = index + 1
+            more = _of_one_size(data, begun, at, size, count - first)
+            if more:
+                steps = (at - begun) * np.arange(1, more + 1)
+                np.frombuffer(starts, np.int64)[first : first + more] = starts[index] + steps
+                np.frombuffer(ends, np.int64)[first : first + more] = at + steps
+                first += more
+                at += (at - begun) * more
+            if more < _SAME_MORE:
+                enough *= 2
     except Malformed as error:
         raise error.within(f"record {index}") from None
     except IndexError:
@@ -204,6 +228,21 @@ def _hop(content: bytes, size: int, count: int) -> tuple[Numbers, Numbers]:
     if at != size:
         raise Malformed(f"{size - at} bytes follow the records")
     return np.frombuffer(starts, np.int64), np.frombuffer(ends, np.int64)
+
+
+def _of_one_size(data: npt.NDArray[np.uint8], begun: int, at: int, size: int, most: int) -> int:
+    """How many records after the one from `begun` to `at` are of its size: as many as begin with the same length."""
+    step = at - begun
+    most = min(most, (size - at) // step)
+    prefix = 1
+    while data[begun + prefix - 1] >= 0x80:
+        prefix += 1
+    for part in range(prefix):
+        # Up to `most` lie within `size`, and so do their first bytes.
+        differ = data[at + part : at + step * most : step][:most] != data[begun + part]
+        if differ.any():
+            most = int(np.argmax(differ))
+    return most
 
 
 def _after_offsets(data: npt.NDArray[np.uint8], at: Numbers) -> Numbers:

@@ -5,9 +5,10 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from kafka_records import columns_of, random_records
+from kafka_oracle import Record
+from kafka_records import NOW_MS, columns_of, random_records
 
 from siltlog.infra.kafka.batch import HEAD
 from siltlog.infra.kafka.layout import HEADERS_MAX, Layout, by_loop, by_numpy, gathered, layout
@@ -54,6 +55,28 @@ def test_numpy_refuses_what_the_loop_refuses(seed: int, count: int) -> None:
         data[at] = chance.choice((0, 1, 0x7F, 0x80, 0xFF, data[at] ^ 1 << chance.randrange(8)))
     assert_same(memoryview(data), count)
     assert_same(memoryview(data)[: chance.randrange(len(data))], count)
+
+
+def in_runs(chance: random.Random) -> tuple[memoryview, int]:
+    """Records of which many in a row are of one size, and how many they are."""
+    sizes = [chance.choice((0, 9, 60, 140, 20_000)) for _ in range(chance.randint(1, 8))]
+    values = [bytes(size) for size in sizes for _ in range(chance.choice((1, 7, 9, 10, 40, 200)))]
+    records: list[Record] = [(NOW_MS + n, None, value, ()) for n, value in enumerate(values)]
+    _, data = encode(columns_of(records, list(range(len(values)))), 0, bytes_max=1 << 30)
+    return memoryview(data).cast("B"), len(values)
+
+
+@given(st.integers(0, 2**32))
+@settings(deadline=None)
+def test_numpy_finds_records_of_one_size(seed: int) -> None:
+    chance = random.Random(seed)
+    records, count = in_runs(chance)
+    assert_same(records, count)
+    assert_same(records, count + chance.choice((-1, 1)))
+    data = bytearray(records)
+    data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+    assert_same(memoryview(data), count)
+    assert_same(records[: chance.randrange(len(records))], count)
 
 
 @pytest.mark.parametrize("find", [by_loop, by_numpy])
