@@ -224,18 +224,32 @@ def _varint_sizes(numbers: Numbers) -> Numbers:
 
 def _varints(columns: list[Numbers]) -> pa.Array:
     """Numbers of variable length, those of a row one after the other, as a binary array."""
-    parts, kept = [], []
+    parts: list[npt.NDArray[np.uint8]] = []
+    """The first byte of each, the second of each, and so on."""
+    kept: list[npt.NDArray[np.bool_] | None] = []
+    """Where there is such a byte; None where all have it."""
     for numbers in columns:
-        unsigned = _zigzag(numbers)
-        width = max(-(-int(unsigned.max()).bit_length() // 7), 1)
-        shifted = unsigned[:, None] >> np.arange(0, 7 * width, 7, dtype=np.uint64)
-        more = np.zeros(shifted.shape, np.bool_)
-        more[:, :-1] = shifted[:, 1:] != 0
-        kept.append(shifted != 0)
-        kept[-1][:, 0] = True
-        parts.append((shifted & np.uint64(0x7F)).astype(np.uint8) | more.astype(np.uint8) << 7)
-    mask = np.concatenate(kept, axis=1)
-    ends = np.zeros(len(mask) + 1, np.int32)
-    np.cumsum(mask.sum(axis=1), out=ends[1:])
-    data = np.concatenate(parts, axis=1)[mask]
-    return pa.Array.from_buffers(pa.binary(), len(mask), [None, pa.py_buffer(ends), pa.py_buffer(data)])
+        rest = _zigzag(numbers)
+        own = None
+        while int(rest.max()) >= 0x80:
+            later = rest >> np.uint64(7)
+            more = later != 0
+            parts.append((rest & np.uint64(0x7F)).astype(np.uint8) | more.view(np.uint8) << 7)
+            kept.append(own)
+            own = None if more.all() else more
+            rest = later
+        parts.append(rest.astype(np.uint8))
+        kept.append(own)
+    rows = len(parts[0])
+    ends = np.full(rows + 1, len(parts), np.int32)
+    data = np.stack(parts, axis=1).reshape(-1)
+    if any(each is not None for each in kept):
+        mask = np.ones((rows, len(parts)), np.bool_)
+        for number, each in enumerate(kept):
+            if each is not None:
+                mask[:, number] = each
+                ends[1:] -= ~each
+        data = data[mask.reshape(-1)]
+    ends[0] = 0
+    np.cumsum(ends, out=ends)
+    return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(ends), pa.py_buffer(data)])
