@@ -9,8 +9,8 @@ from siltlog.infra.errors import SiltlogError
 from siltlog.infra.kafka.errors import KafkaError, kafka_error
 from siltlog.infra.security.grant import EVERYTHING
 
-LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -4, -5
-"""What asks for an end of a partition in place of a time."""
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+"""What asks for an end of a partition, or (KIP-734) for its latest record, in place of a time."""
 NOTHING = -1
 MICROS_PER_MS = 1_000
 
@@ -53,6 +53,9 @@ class KafkaOffsets:
             return TimedOffset(bounds.log_start_offset)
         if time == LATEST_TIERED:
             return TimedOffset(bounds.table_offset - 1)
+        if time == MAX_TIMESTAMP:
+            latest = await self._fetcher.lookup.latest(topic, view)
+            return TimedOffset() if latest is None else TimedOffset(latest.offset, latest.timestamp_us // MICROS_PER_MS)
         if time < 0:
             # What a newer client asks for, it then does without.
             return TimedOffset(error=KafkaError.UNSUPPORTED_VERSION)

@@ -9,7 +9,7 @@ from typing import TypeVar
 import pytest
 from fake_log import CREATED_US, FakeLog
 
-from siltlog.consumers.reading.lookup import Lookup
+from siltlog.consumers.reading.lookup import Lookup, Timed
 from siltlog.consumers.reading.row_groups import RowGroups
 from siltlog.infra.errors import CorruptData
 from siltlog.infra.store.local import LocalStore
@@ -38,6 +38,9 @@ class Rig:
         self.view = self.topic.partitions[0]
         self.row_groups = MovingRowGroups(self.log.store)
         self.lookup = Lookup(self.log.store, self.row_groups)
+
+    def latest(self) -> Timed | None:
+        return asyncio.run(self.lookup.latest(self.topic, self.view))
 
     def offset_at(self, timestamp_us: int) -> int:
         return asyncio.run(self.lookup.offset_at(self.topic, self.view, timestamp_us))
@@ -77,6 +80,35 @@ def test_the_lowest_of_those_that_are_left(rig: Rig, seed: int) -> None:
         at = CREATED_US + ask
         expected = min((offset for offset, time in left.items() if time >= at), default=view.high_watermark)
         assert rig.offset_at(at) == expected, ask
+    latest = rig.latest()
+    assert latest is not None
+    assert latest.timestamp_us == max(left.values())
+    assert latest.offset == min(offset for offset, time in left.items() if time == latest.timestamp_us)
+
+
+@pytest.mark.parametrize("flushed", [0, 2, 4])
+def test_the_first_of_the_latest(rig: Rig, flushed: int) -> None:
+    assert rig.latest() is None
+    view = rig.view
+    view.append([b"v"] * 4, timestamps=[CREATED_US + at for at in (7, 9, 9, 8)])
+    if flushed:
+        view.flush(flushed)
+        view.evict()
+    assert rig.latest() == (CREATED_US + 9, -1)
+    view.append([b"v"], timestamps=[CREATED_US + 9])
+    assert rig.latest() == (CREATED_US + 9, -1), "it is no later"
+    view.append([b"v"], timestamps=[CREATED_US + 10])
+    assert rig.latest() == (CREATED_US + 10, -5)
+
+
+def test_the_latest_is_in_another_file_by_the_time_it_is_read(rig: Rig) -> None:
+    view = rig.view
+    for time in (5, 9, 7):
+        view.append([b"v"] * 2, timestamps=[CREATED_US + time] * 2)
+        view.flush()
+    view.evict()
+    rig.row_groups.before = lambda: view.rewrite(rig.topic.snapshot.files_of(0), vacuum=True)
+    assert rig.latest() == (CREATED_US + 9, -2)
 
 
 def test_a_gap_to_the_end_is_passed_over(rig: Rig) -> None:
@@ -84,6 +116,7 @@ def test_a_gap_to_the_end_is_passed_over(rig: Rig) -> None:
     rig.view.flush()
     rig.view.jump(1_000)
     assert rig.offset_at(CREATED_US + 10**9) == 1_000
+    assert rig.latest() == (CREATED_US + 2, -2)
     rig.view.append([b"v"], timestamps=[CREATED_US + 10**9])
     assert rig.offset_at(CREATED_US + 10**9) == 1_000
     assert rig.offset_at(CREATED_US + 2) == 2

@@ -108,6 +108,7 @@ def test_offsets_and_deleted_records(orders: Place, tmp_path: Path) -> None:
     assert orders.offsets() == ["orders:0:3", "orders:1:2"]
     assert orders.offsets("--time", "earliest") == ["orders:0:0", "orders:1:0"]
     assert orders.offsets("--time", "1700000000002") == ["orders:0:1", "orders:1:1"]
+    assert orders.offsets("--time", "max-timestamp") == ["orders:0:2", "orders:1:1"]
     wanted = [{"topic": TOPIC, "partition": 0, "offset": 2}, {"topic": TOPIC, "partition": 1, "offset": -1}]
     file = tmp_path / "delete.json"
     file.write_text(json.dumps({"version": 1, "partitions": wanted}))
