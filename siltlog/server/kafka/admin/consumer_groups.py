@@ -11,7 +11,7 @@ from siltlog.consumers.kafka.epoch import epoch_of
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.kafka.errors import KafkaError, group_error
-from siltlog.server.kafka.admin.groups import STATES
+from siltlog.server.kafka.admin.groups import STATES, host_of
 from siltlog.server.kafka.admin.rights import operations
 from siltlog.server.kafka.call import Answer, Call
 from siltlog.server.kafka.topic_ids import id_bytes
@@ -70,7 +70,7 @@ def _member(member: MemberState, moving: Mapping[Key, str], epoch: int) -> dict[
         "instance_id": member.instance_id or None,
         "member_epoch": epoch,
         "client_id": member.client_id,
-        "client_host": member.client_host,
+        "client_host": host_of(member),
         "subscribed_topic_names": list(member.topics),
         "subscribed_topic_regex": member.topic_pattern or None,
         "assignment": {"topic_partitions": _by_topic(member.partitions)},

@@ -137,8 +137,13 @@ def _told(member: MemberState) -> dict[str, Any]:
         "member_id": member.member,
         "group_instance_id": member.instance_id or None,
         "client_id": member.client_id,
-        "client_host": member.client_host,
+        "client_host": host_of(member),
     }
+
+
+def host_of(member: MemberState) -> str:
+    """Where a member's client is, as Kafka's brokers write it; empty for one over HTTP."""
+    return f"/{member.client_host}" if member.client_host else ""
 
 
 def _as_consumers_say(member: MemberState) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def test_a_group_of_any_name_whose_members_assign_is_described_in_their_words(
             [member] = found["members"]
             assert (found["group_state"], found["protocol_data"]) == ("Stable", "range")
             assert assigned_partitions(member["member_assignment"]) == [("assigned", 0), ("assigned", 1)]
-            assert (member["client_id"], member["client_host"]) == ("c", "127.0.0.1")
+            assert (member["client_id"], member["client_host"]) == ("c", "/127.0.0.1")
             [refused] = tape.ask(DELETE, 2, groups_names=[name])["results"]
             assert refused["error_code"] == KafkaError.NON_EMPTY_GROUP
         [described] = admin.describe_consumer_groups([name], request_timeout=WAIT_SECONDS).values()
