@@ -1,7 +1,8 @@
 """Arrow columns as record batches for a reader: their bytes joined by Arrow, and compressed where that is asked for."""
 
 from collections.abc import Iterator
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,8 @@ FEW = 120
 GAP_MAX = 1 << 20
 """A batch ends before a larger gap: offsets within it are numbers of 32 bits, and clients lay out room by them."""
 DELTA_MAX = 2**31 - 1
+RUN_ROWS_MIN = 64
+"""Records of one size are written as rows of a table where so many, on average, are neighbours."""
 RECORD_BYTES_EXTRA = 32
 """What a record takes beside its key, value and headers, at most."""
 NO_PRODUCER = (-1, -1, -1)
@@ -46,7 +49,7 @@ def encode(
     for start, end in _ranges(columns, offsets, bytes_max):
         part = columns.slice(start, end - start)
         own, times = offsets[start:end], millis[start:end]
-        records = _looped(part, own, times) if end - start <= FEW else _joined(part, own, times)
+        records = _records(part, own, times)
         attributes = NO_CODEC
         if codec and len(records) >= SMALL_BYTES:
             compressed = deflated(records, codec)
@@ -121,6 +124,15 @@ def _head(records: Buffer, offsets: Numbers, millis: Numbers, leader_epoch: int,
     return HEAD.pack(base, length, leader_epoch, MAGIC, crc, attributes, delta, *times, *NO_PRODUCER, rows)
 
 
+def _records(part: pa.RecordBatch, offsets: Numbers, millis: Numbers) -> Buffer:
+    if len(offsets) <= FEW:
+        return _looped(part, offsets, millis)
+    tabled: Buffer | None = _tabled(part, offsets, millis)
+    if tabled is None:
+        tabled = _joined(part, offsets, millis)
+    return tabled
+
+
 def _looped(part: pa.RecordBatch, offsets: Numbers, millis: Numbers) -> bytes:
     keys, values = (binary_values(part.column(name)) for name in ("key", "value"))
     headers = part.column("headers")
@@ -171,6 +183,76 @@ def _joined(part: pa.RecordBatch, offsets: Numbers, millis: Numbers) -> pa.Buffe
     sizes += 1 if len(tail) == 1 else sum(map(_lengths, tail))
     pieces = [_varints([sizes, *before_key]), key, _varints(before_value), value, *tail]
     return _bytes_of(_concatenated(pieces))
+
+
+def _tabled(part: pa.RecordBatch, offsets: Numbers, millis: Numbers) -> pa.Buffer | None:
+    """Does what `_looped` does where keys are of one length, values too, and there are no headers; None elsewhere.
+
+    Neighbours whose numbers are of one length too are the rows of a table, of which each column is written at once.
+    """
+    headers = part.column("headers")
+    if headers.null_count < len(headers):
+        return None
+    key, value = (_of_one_length(part.column(name)) for name in ("key", "value"))
+    if key is None or value is None:
+        return None
+    times, deltas = millis - millis[0], offsets - offsets[0]
+    time_sizes, delta_sizes = _varint_sizes(times), _varint_sizes(deltas)
+    cuts = np.flatnonzero((np.diff(time_sizes) != 0) | (np.diff(delta_sizes) != 0)) + 1
+    if len(cuts) * RUN_ROWS_MIN > len(offsets):
+        return None
+    key_prefix, value_prefix = (np.frombuffer(each.prefix, np.uint8) for each in (key, value))
+    bodies = 2 + time_sizes + delta_sizes + sum(each.content.shape[1] + len(each.prefix) for each in (key, value))
+    out = np.empty(int((bodies + _varint_sizes(bodies)).sum()), np.uint8)
+    at = 0
+    for start, end in pairwise((0, *cuts.tolist(), len(offsets))):
+        parts = [
+            np.frombuffer(_varint(int(bodies[start])) + b"\0", np.uint8),
+            _varint_table(times[start:end], int(time_sizes[start])),
+            _varint_table(deltas[start:end], int(delta_sizes[start])),
+            key_prefix, key.content[start:end], value_prefix, value.content[start:end], np.zeros(1, np.uint8),
+        ]  # fmt: skip
+        width = sum(each.shape[-1] for each in parts)
+        table = out[at : at + (end - start) * width].reshape(end - start, width)
+        column = 0
+        for each in parts:
+            table[:, column : column + each.shape[-1]] = each
+            column += each.shape[-1]
+        at += table.size
+    return pa.py_buffer(out)
+
+
+class _OneLength(NamedTuple):
+    """Values of one length, or all of them null."""
+
+    prefix: bytes
+    content: npt.NDArray[np.uint8]
+    """Shape (n, length)."""
+
+
+def _of_one_length(array: pa.Array) -> _OneLength | None:
+    rows = len(array)
+    if array.null_count == rows:
+        return _OneLength(_prefixed(None), np.empty((rows, 0), np.uint8))
+    ends = _ends(array)
+    length = int(ends[1] - ends[0])
+    if array.null_count or (np.diff(ends) != length).any():
+        return None
+    if not length:
+        return _OneLength(_prefixed(b""), np.empty((rows, 0), np.uint8))
+    content = np.frombuffer(array.buffers()[2], np.uint8)[ends[0] : ends[-1]].reshape(rows, length)
+    return _OneLength(_varint(length), content)
+
+
+def _varint_table(numbers: Numbers, size: int) -> npt.NDArray[np.uint8]:
+    """Numbers that take `size` bytes each; shape (n, size)."""
+    rest = _zigzag(numbers)
+    table = np.empty((len(numbers), size), np.uint8)
+    for column in range(size):
+        table[:, column] = rest & np.uint64(0x7F)
+        rest = rest >> np.uint64(7)
+    table[:, :-1] |= 0x80
+    return table
 
 
 def _tails(headers: pa.Array) -> list[pa.Array]:

@@ -47,6 +47,36 @@ def test_the_loop_and_arrow_give_the_same_bytes(seed: int, headers: bool) -> Non
     assert few == many[: len(few)]
 
 
+@given(
+    st.integers(0, 2**32),
+    st.integers(FEW + 1, 6 * FEW),
+    st.sampled_from([None, 0, 3, 70]),
+    st.sampled_from([None, 0, 1, 100, 9_000]),
+    st.sampled_from([1, 90, 1 << 15]),
+)
+def test_records_of_one_size_have_the_bytes_of_the_loop(
+    seed: int, count: int, key: int | None, value: int | None, gap: int
+) -> None:
+    """A gap after each record makes their numbers longer and longer; times go both ways, now and then."""
+    chance = random.Random(seed)
+    later = [chance.choice((0, -70, 5, 100_000)) for _ in range(0, count, 180)]
+    records = [
+        (
+            NOW_MS + later[number // 180],
+            None if key is None else chance.randbytes(key),
+            None if value is None else chance.randbytes(value),
+            (),
+        )
+        for number in range(count)
+    ]
+    part = columns_of(records, list(range(5, 5 + count * gap, gap))).slice(chance.randrange(3))
+    tabled = encode(part, 0, BYTES_MAX * 10)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("siltlog.infra.kafka.records.FEW", count)
+        looped = encode(part, 0, BYTES_MAX * 10)
+    assert [bytes(piece) for piece in tabled] == [bytes(piece) for piece in looped]
+
+
 def test_times_are_rounded_towards_the_past() -> None:
     for count in (1, 2 * FEW):
         times = pa.array([-1, 1_999] * count, pa.int64()).view(TIMESTAMP)
