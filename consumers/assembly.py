@@ -8,7 +8,6 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from siltlog.consumers.behind import Lag
 from siltlog.consumers.dead_letters.discard import Discard
 from siltlog.consumers.dead_letters.http import DeadLettersHttp
 from siltlog.consumers.dead_letters.letters import DeadLetters
@@ -29,15 +28,16 @@ from siltlog.consumers.reading.files import FileLister
 from siltlog.consumers.reading.files_http import FilesHttp
 from siltlog.consumers.reading.http import ReadLimits, ReadsHttp
 from siltlog.consumers.reading.row_groups import RowGroups
+from siltlog.consumers.reading.view import LogView, SystemLog
 from siltlog.consumers.searching.http import SearchHttp
 from siltlog.consumers.sql.http import SqlHttp
-from siltlog.consumers.view import LogView, SystemLog
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.http.part import Part
 from siltlog.infra.http.streams import Streams
 from siltlog.infra.metrics import catalogue
 from siltlog.infra.metrics.metrics import Gauges, Metrics
 from siltlog.infra.node import Node
+from siltlog.infra.records import Lag
 from siltlog.infra.redis.access import RedisAccess
 from siltlog.infra.redis.connection import RedisConnection
 from siltlog.infra.redis.embedded import EmbeddedValkey

@@ -1,4 +1,4 @@
-"""Values that all rooms share: bounds of a partition, offsets from its end, what a record and `_offsets` hold."""
+"""Values that all rooms share: bounds of a partition, offsets and lags from its end, new records, stored offsets."""
 
 from typing import NamedTuple
 
@@ -14,6 +14,17 @@ class Bounds(NamedTuple):
     log_start_offset: int
     table_offset: int
     high_watermark: int
+
+
+class Lag(msgspec.Struct, frozen=True, gc=False):
+    """How far behind a reader or a group is.
+
+    `records` counts offsets from the position to the end; fewer records may be there, because offsets have gaps.
+    `seconds` is the age of the next record to read; 0 when there is none.
+    """
+
+    records: int
+    seconds: float
 
 
 def counted(offset: int, end: int) -> int:

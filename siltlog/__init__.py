@@ -8,7 +8,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from siltlog.consumers.behind import Lag
     from siltlog.consumers.library.async_consumer import AsyncConsumer
     from siltlog.consumers.library.consumer import Consumer
     from siltlog.consumers.library.record import ConsumerRecord
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
         Unavailable,
         UnknownTopic,
     )
+    from siltlog.infra.records import Lag
     from siltlog.ingest.library.async_producer import AsyncProducer
     from siltlog.ingest.library.producer import Producer
     from siltlog.table_location import table_uri
@@ -52,7 +52,7 @@ _HOMES = {
     "DeliveryFailed": _ERRORS,
     "Fenced": _ERRORS,
     "Forbidden": _ERRORS,
-    "Lag": "siltlog.consumers.behind",
+    "Lag": "siltlog.infra.records",
     "OffsetOutOfRange": _ERRORS,
     "OutcomeUnknown": _ERRORS,
     "PartitionMetadata": "siltlog.infra.client.record",

@@ -18,7 +18,7 @@ from siltlog.consumers.dead_letters.replay import OFFSETS_MAX, DeadLetterName
 from siltlog.consumers.groups.messages import Whole
 from siltlog.consumers.reading.fetch import find_partition
 from siltlog.consumers.reading.reader import check_there
-from siltlog.consumers.view import LogView, SystemLog, TopicView
+from siltlog.consumers.reading.view import LogView, SystemLog, TopicView
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, UnknownTopic, problem
 from siltlog.infra.records import Bounds

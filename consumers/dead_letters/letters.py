@@ -26,7 +26,7 @@ from siltlog.consumers.groups.messages import (
 )
 from siltlog.consumers.groups.scripts import Key
 from siltlog.consumers.reading.fetch import Fetcher, FetchPosition
-from siltlog.consumers.view import SystemLog, TopicView
+from siltlog.consumers.reading.view import SystemLog, TopicView
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import problem

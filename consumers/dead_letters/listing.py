@@ -12,7 +12,7 @@ from siltlog.consumers.dead_letters.record import said_of, stored_records
 from siltlog.consumers.reading import render
 from siltlog.consumers.reading.fetch import Fetcher
 from siltlog.consumers.reading.render import Values
-from siltlog.consumers.view import LogView, PartitionView, TopicView
+from siltlog.consumers.reading.view import LogView, PartitionView, TopicView
 from siltlog.infra import names
 from siltlog.infra.errors import UnknownTopic, problem
 

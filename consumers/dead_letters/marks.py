@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from siltlog.consumers.dead_letters.marker import Offsets, looked_at
 from siltlog.consumers.reading.fetch import Fetcher, FetchPosition
-from siltlog.consumers.view import PartitionView, TopicView
+from siltlog.consumers.reading.view import PartitionView, TopicView
 from siltlog.infra.errors import OffsetOutOfRange, problem
 from siltlog.infra.records import Bounds
 

@@ -15,7 +15,7 @@ from siltlog.consumers.dead_letters.record import Origin, origin, stored_records
 from siltlog.consumers.groups.messages import Name, Whole
 from siltlog.consumers.reading.fetch import Fetcher, find_partition
 from siltlog.consumers.reading.reader import check_there
-from siltlog.consumers.view import LogView, SystemLog, TopicView
+from siltlog.consumers.reading.view import LogView, SystemLog, TopicView
 from siltlog.infra import names
 from siltlog.infra.arrow.partitioner import PARTITIONERS
 from siltlog.infra.clock import Clock

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, cast, get_args
 
-from siltlog.consumers.behind import Lag
 from siltlog.consumers.groups.keeper import Elsewhere, KeeperAsked, KeeperTold
 from siltlog.consumers.groups.messages import (
     ANY_TIMEOUTS,
@@ -41,10 +40,11 @@ from siltlog.consumers.groups.scripts import Key, Reply, keys_of, listed, raise_
 from siltlog.consumers.groups.topics import Commit, GroupTopics, pattern_problem
 from siltlog.consumers.groups.upkeep import FOR_EVER, OffsetUpkeep
 from siltlog.consumers.groups.waiters import Waiter
-from siltlog.consumers.view import LogView
+from siltlog.consumers.reading.view import LogView
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.records import Lag
 from siltlog.infra.security.grant import Access, cap_reached
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ from siltlog.consumers.groups.reset import OffsetReset, ResetRequest
 from siltlog.consumers.groups.upkeep import lag_of
 from siltlog.consumers.reading.fetch import Fetcher, require_read
 from siltlog.consumers.reading.http import INLINE_RECORDS_MAX, ReadLimits
-from siltlog.consumers.view import LogView
+from siltlog.consumers.reading.view import LogView
 from siltlog.infra import names
 from siltlog.infra.clock import Clock, format_ms, format_us
 from siltlog.infra.errors import problem

@@ -8,7 +8,7 @@ from typing import Any
 from siltlog.consumers.groups.assignment import Partition, assign
 from siltlog.consumers.groups.scripts import Key, Reply
 from siltlog.consumers.groups.topics import GroupTopics, Subscription, Unknown
-from siltlog.consumers.view import TopicView
+from siltlog.consumers.reading.view import TopicView
 
 ATTEMPTS_MAX = 8
 Run = Callable[[str, str, Mapping[str, Any]], Awaitable[Reply]]

@@ -17,7 +17,7 @@ from siltlog.consumers.groups.messages import (
 )
 from siltlog.consumers.reading.fetch import find_partition
 from siltlog.consumers.reading.lookup import Lookup
-from siltlog.consumers.view import LogView, PartitionView, TopicView
+from siltlog.consumers.reading.view import LogView, PartitionView, TopicView
 from siltlog.infra.clock import parse_us
 from siltlog.infra.errors import problem
 from siltlog.infra.records import Bounds

@@ -11,7 +11,7 @@ from siltlog.consumers.groups.messages import CommittedOffset, PartitionName, Po
 from siltlog.consumers.groups.scripts import Key
 from siltlog.consumers.reading.fetch import find_partition, sources
 from siltlog.consumers.reading.reader import check_there
-from siltlog.consumers.view import LogView, TopicView
+from siltlog.consumers.reading.view import LogView, TopicView
 from siltlog.infra import names
 from siltlog.infra.arrow.arrays import binary_array
 from siltlog.infra.errors import UnknownTopic, problem

@@ -6,16 +6,16 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from siltlog.consumers.behind import Lag
 from siltlog.consumers.groups.keeper import Keepers
 from siltlog.consumers.groups.runner import GroupRunner
 from siltlog.consumers.groups.saved_offsets import LOAD_RETRY_MS, OffsetLog, SavedOffset
 from siltlog.consumers.groups.scripts import Key
 from siltlog.consumers.groups.snapshots import OffsetSnapshots
-from siltlog.consumers.view import LogView, PartitionView, TopicView
+from siltlog.consumers.reading.view import LogView, PartitionView, TopicView
 from siltlog.infra import names
 from siltlog.infra.clock import MICROS_PER_SECOND, Clock
 from siltlog.infra.errors import SiltlogError, Unavailable
+from siltlog.infra.records import Lag
 
 if TYPE_CHECKING:
     from siltlog.infra.redis.connection import RedisConnection

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from siltlog.consumers.reading.fetch import Fetcher, FetchPosition, Meter, PartitionFetch, find_partition, find_topic
-from siltlog.consumers.view import LogView
+from siltlog.consumers.reading.view import LogView
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.http.memory import Held
 from siltlog.infra.kafka.compression import CODEC_NUMBERS, NO_CODEC

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from siltlog.consumers.reading.fetch import Fetcher, FetchPosition, find_partition, find_topic
-from siltlog.consumers.view import LogView
+from siltlog.consumers.reading.view import LogView
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.kafka.errors import KafkaError, kafka_error
 from siltlog.infra.security.grant import EVERYTHING

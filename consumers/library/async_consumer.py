@@ -9,7 +9,6 @@ from typing import NoReturn, Self, Unpack
 
 import pyarrow as pa
 
-from siltlog.consumers.behind import Lag
 from siltlog.consumers.library.async_iteration import AsyncIteration
 from siltlog.consumers.library.fetches import FETCH_RECORDS_MAX
 from siltlog.consumers.library.handling.async_handler_run import AsyncHandlerRun
@@ -29,6 +28,7 @@ from siltlog.infra.client.record import TimeLike, TopicPartition
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.columns import FETCH_SCHEMA
 from siltlog.infra.errors import ConfigError, SiltlogError, Unavailable
+from siltlog.infra.records import Lag
 from siltlog.infra.tracing.opening import open_processing
 
 _log = logging.getLogger("siltlog.consumer")

@@ -10,7 +10,6 @@ from typing import NoReturn, Self, Unpack
 
 import pyarrow as pa
 
-from siltlog.consumers.behind import Lag
 from siltlog.consumers.library.fetches import FETCH_RECORDS_MAX
 from siltlog.consumers.library.handling.handler_run import HandlerRun
 from siltlog.consumers.library.handling.partition_lane import Handle
@@ -30,6 +29,7 @@ from siltlog.infra.client.transport import Caller, Transport
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.columns import FETCH_SCHEMA
 from siltlog.infra.errors import ConfigError, SiltlogError, Unavailable
+from siltlog.infra.records import Lag
 from siltlog.infra.tracing.opening import open_processing
 
 _log = logging.getLogger("siltlog.consumer")

@@ -15,7 +15,6 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from siltlog.consumers.behind import Lag
 from siltlog.consumers.library.commits import LAST_COMMIT_MS, TOPIC_GONE_CODES, Commits
 from siltlog.consumers.library.fetches import Answer, Fetches
 from siltlog.consumers.library.lag import lag_of
@@ -38,7 +37,7 @@ from siltlog.infra.client.core import BACKOFF_MS_MAX
 from siltlog.infra.client.record import TimeLike, TopicPartition, checked_partition
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import ConfigError, OffsetOutOfRange, SiltlogError, Unavailable, problem
-from siltlog.infra.records import Bounds
+from siltlog.infra.records import Bounds, Lag
 
 WAIT_S_MAX = 1.0
 """A wait is looked at this often, whatever it waits for."""

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from siltlog.consumers.behind import Lag
 from siltlog.consumers.library.positions import PartitionState, Positions, readable, timestamp_us
 from siltlog.consumers.library.program import Program
 from siltlog.consumers.library.sources.server import SERVER, FetchPlan, Isolation, Wanted, fetch_request, fetched_of
 from siltlog.consumers.library.topic_bounds import TopicBounds
 from siltlog.infra.client.record import TopicPartition
 from siltlog.infra.clock import MICROS_PER_SECOND, Clock
+from siltlog.infra.records import Lag
 
 REPLY_BYTES_MAX = 16 * 1024 * 1024
 

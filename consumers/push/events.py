@@ -20,7 +20,7 @@ from siltlog.consumers.push.tail import (
 from siltlog.consumers.reading import render
 from siltlog.consumers.reading.fetch import Fetcher, require_read
 from siltlog.consumers.reading.http import DEAD_LETTERS_READ
-from siltlog.consumers.view import LogView
+from siltlog.consumers.reading.view import LogView
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, problem, problem_document
 from siltlog.infra.http.media import chosen_media

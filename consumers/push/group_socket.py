@@ -35,7 +35,7 @@ from siltlog.consumers.push.messages import (
 from siltlog.consumers.push.session import Channel, Session
 from siltlog.consumers.reading.fetch import Fetcher, find_partition, find_topic, require_read
 from siltlog.consumers.reading.render import Values
-from siltlog.consumers.view import LogView
+from siltlog.consumers.reading.view import LogView
 from siltlog.infra.errors import Fenced, OffsetOutOfRange, OutcomeUnknown, SiltlogError, Unavailable, problem
 from siltlog.infra.http.memory import Held
 from siltlog.infra.http.streams import Stream

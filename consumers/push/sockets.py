@@ -28,7 +28,7 @@ from siltlog.consumers.reading.fetch import Fetcher, require_read
 from siltlog.consumers.reading.http import DEAD_LETTERS_READ
 from siltlog.consumers.reading.parameters import VALUES_PARAMETER, values_of
 from siltlog.consumers.reading.render import Values
-from siltlog.consumers.view import LogView
+from siltlog.consumers.reading.view import LogView
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http.connection.web_socket import REFUSED, UPGRADE

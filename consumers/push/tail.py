@@ -21,7 +21,7 @@ from siltlog.consumers.reading.parameters import (
 )
 from siltlog.consumers.reading.reader import Isolation, decided, visible_end
 from siltlog.consumers.reading.render import Values
-from siltlog.consumers.view import LogView, TopicView
+from siltlog.consumers.reading.view import LogView, TopicView
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http.memory import Held
 from siltlog.infra.http.operations import TIME, TOPIC_ID, choice, in_query

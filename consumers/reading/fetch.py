@@ -17,8 +17,8 @@ from siltlog.consumers.reading.lookup import Lookup
 from siltlog.consumers.reading.reader import Isolation, Reader, visible_end
 from siltlog.consumers.reading.render import Values
 from siltlog.consumers.reading.row_groups import RowGroups
+from siltlog.consumers.reading.view import LogView, PartitionView, TopicView
 from siltlog.consumers.reading.waiting import Wait, Waits
-from siltlog.consumers.view import LogView, PartitionView, TopicView
 from siltlog.infra import names
 from siltlog.infra.arrow.pieces import Piece
 from siltlog.infra.errors import SiltlogError, UnknownTopic, problem, problem_document

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from siltlog.consumers.reading.budget import Budget
-from siltlog.consumers.view import PartitionView
+from siltlog.consumers.reading.view import PartitionView
 from siltlog.infra.errors import SiltlogError
 
 HEADS_AT_ONCE = 16

@@ -30,7 +30,7 @@ from siltlog.consumers.reading.parameters import (
 )
 from siltlog.consumers.reading.reader import Isolation, visible_end
 from siltlog.consumers.reading.requests import FetchRequest, check_once
-from siltlog.consumers.view import LogView, PartitionView, TopicView
+from siltlog.consumers.reading.view import LogView, PartitionView, TopicView
 from siltlog.infra import names
 from siltlog.infra.arrow.pieces import Piece
 from siltlog.infra.columns import PRODUCED_SCHEMA, RECORD_SCHEMA

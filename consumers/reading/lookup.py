@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from siltlog.consumers.reading.reader import last_offset_of, uncovered
 from siltlog.consumers.reading.row_groups import RowGroups
-from siltlog.consumers.view import PartitionView, TopicView
+from siltlog.consumers.reading.view import PartitionView, TopicView
 from siltlog.infra.errors import CorruptData
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.data_file import DataFile, read_data_file

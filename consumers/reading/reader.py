@@ -15,7 +15,7 @@ import pyarrow as pa
 from siltlog.consumers.reading.budget import Budget, Share
 from siltlog.consumers.reading.heads import Head
 from siltlog.consumers.reading.row_groups import CheckedFiles, RowGroups
-from siltlog.consumers.view import PartitionView, TopicView
+from siltlog.consumers.reading.view import PartitionView, TopicView
 from siltlog.infra.errors import CorruptData, SiltlogError, problem
 from siltlog.infra.records import Bounds
 from siltlog.infra.table.data_file import DataFile

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from siltlog.consumers.view import PartitionView
+from siltlog.consumers.reading.view import PartitionView
 
 
 class Wait:

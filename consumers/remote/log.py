@@ -7,11 +7,11 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
+from siltlog.consumers.reading.view import LogView, TopicView
 from siltlog.consumers.remote import messages
 from siltlog.consumers.remote.messages import HeadAsked
 from siltlog.consumers.remote.topic import ClusterTopic
 from siltlog.consumers.remote.watching import Watching
-from siltlog.consumers.view import LogView, TopicView
 from siltlog.infra.client.core import ConnectionFailed
 from siltlog.infra.clock import Clock
 from siltlog.infra.cluster.router import Away, Here, Member, There, Unknown, Where

@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from siltlog.consumers.reading.fetch import find_partition
+from siltlog.consumers.reading.view import PartitionView, TopicView
 from siltlog.consumers.remote import messages
 from siltlog.consumers.remote.messages import BoundsNews, TopicNews, WatchAsked, WatchNews
-from siltlog.consumers.view import PartitionView, TopicView
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import problem

@@ -7,6 +7,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from siltlog.consumers.reading.view import SystemLog, TopicView
 from siltlog.consumers.remote import messages
 from siltlog.consumers.remote.log import ClusterLog
 from siltlog.consumers.remote.messages import (
@@ -18,7 +19,6 @@ from siltlog.consumers.remote.messages import (
     ProducersOf,
     SystemAsked,
 )
-from siltlog.consumers.view import SystemLog, TopicView
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError, problem

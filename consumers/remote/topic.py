@@ -6,7 +6,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from siltlog.consumers.view import PartitionView, TopicView
+from siltlog.consumers.reading.view import PartitionView, TopicView
 from siltlog.infra.records import Bounds
 from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.table.snapshot import TableSnapshot

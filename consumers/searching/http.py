@@ -22,10 +22,10 @@ from siltlog.consumers.reading.http import DEAD_LETTERS_READ
 from siltlog.consumers.reading.lookup import Lookup
 from siltlog.consumers.reading.render import Values
 from siltlog.consumers.reading.row_groups import CheckedFiles, run_behind_others
+from siltlog.consumers.reading.view import LogView
 from siltlog.consumers.searching.member import Member
 from siltlog.consumers.searching.places import Beginning, Partitions, Place, find_range
 from siltlog.consumers.searching.search import Piece, Search, Wanted
-from siltlog.consumers.view import LogView
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, problem, problem_document
 from siltlog.infra.http.media import chosen_media

@@ -11,7 +11,7 @@ from siltlog.consumers.push.tail import PARTITIONS_MAX, Cursor
 from siltlog.consumers.reading.fetch import find_partition, find_topic
 from siltlog.consumers.reading.lookup import Lookup
 from siltlog.consumers.reading.reader import visible_end
-from siltlog.consumers.view import LogView, PartitionView, TopicView
+from siltlog.consumers.reading.view import LogView, PartitionView, TopicView
 from siltlog.infra.clock import parse_us
 from siltlog.infra.errors import Refused, SiltlogError, problem
 from siltlog.infra.limits import INTEGER_MAX, PARTITION_MAX

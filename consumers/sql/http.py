@@ -15,11 +15,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from siltlog.consumers.reading.row_groups import run_behind_others
+from siltlog.consumers.reading.view import LogView
 from siltlog.consumers.sql import frames
 from siltlog.consumers.sql.process import QueryProcess
 from siltlog.consumers.sql.reads import TableReads
 from siltlog.consumers.sql.topics import HeadRoom, TopicRows, given_tables, named_topics, rows_of, still_readable
-from siltlog.consumers.view import LogView
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError, problem

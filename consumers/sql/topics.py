@@ -9,9 +9,9 @@ import pyarrow as pa
 from siltlog.consumers.reading.fetch import require_read, sources
 from siltlog.consumers.reading.reader import uncovered
 from siltlog.consumers.reading.row_groups import CheckedFiles
+from siltlog.consumers.reading.view import LogView, PartitionView, TopicView
 from siltlog.consumers.sql import frames
 from siltlog.consumers.sql.reads import TableReads
-from siltlog.consumers.view import LogView, PartitionView, TopicView
 from siltlog.infra.errors import SiltlogError, Unavailable, UnknownTopic, problem
 from siltlog.infra.http.memory import Held
 from siltlog.infra.security.grant import EVERYTHING, Grant

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from typing import Any, NamedTuple
 
 from siltlog.consumers.assembly import Consumers
-from siltlog.consumers.view import LogView, SystemLog
+from siltlog.consumers.reading.view import LogView, SystemLog
 from siltlog.infra.clock import MICROS_PER_SECOND
 from siltlog.infra.cluster.membership import Membership
 from siltlog.infra.http.part import Part

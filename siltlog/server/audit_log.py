@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from siltlog.consumers.reading.fetch import Fetcher
-from siltlog.consumers.view import LogView, SystemLog
+from siltlog.consumers.reading.view import LogView, SystemLog
 from siltlog.infra import names
 from siltlog.infra.clock import Clock, format_us
 from siltlog.infra.errors import ConfigError, OutcomeUnknown, SiltlogError, UnknownTopic, problem

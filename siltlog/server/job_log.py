@@ -8,7 +8,7 @@ import msgspec
 
 from siltlog.consumers.dead_letters.record import Stored
 from siltlog.consumers.reading.fetch import Fetcher
-from siltlog.consumers.view import LogView, SystemLog
+from siltlog.consumers.reading.view import LogView, SystemLog
 from siltlog.infra import names
 from siltlog.infra.clock import MICROS_PER_SECOND, format_us, parse_us
 from siltlog.infra.errors import SiltlogError, UnknownTopic, problem

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from siltlog.consumers.assembly import Consumers
-from siltlog.consumers.view import LogView, SystemLog
+from siltlog.consumers.reading.view import LogView, SystemLog
 from siltlog.infra import names
 from siltlog.infra.http.part import Part
 from siltlog.infra.node import Node

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from siltlog.consumers.dead_letters.record import Stored, stored_records
 from siltlog.consumers.reading.fetch import Fetcher, FetchPosition
-from siltlog.consumers.view import TopicView
+from siltlog.consumers.reading.view import TopicView
 
 LOOK_BYTES = 16 * 1024 * 1024
 

@@ -12,7 +12,7 @@ from siltlog.consumers import assembly as consumers_assembly
 from siltlog.consumers.assembly import Consumers
 from siltlog.consumers.groups.groups import Groups
 from siltlog.consumers.keeping.calls import ServedKeeper
-from siltlog.consumers.view import LogView, SystemLog
+from siltlog.consumers.reading.view import LogView, SystemLog
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.cluster.membership import Membership
 from siltlog.infra.http import assembly as edge_assembly

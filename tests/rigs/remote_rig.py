@@ -14,10 +14,10 @@ from starlette.types import Receive, Scope, Send
 
 from siltlog.consumers.reading.fetch import Fetcher, FetchPosition, PartitionFetch
 from siltlog.consumers.reading.row_groups import RowGroups
+from siltlog.consumers.reading.view import TopicView
 from siltlog.consumers.remote.log import ClusterLog
 from siltlog.consumers.remote.served import Owned, ServedHeads
 from siltlog.consumers.remote.system import ClusterSystem, system_calls
-from siltlog.consumers.view import TopicView
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.cluster.router import Away, Held, Member, Place
 from siltlog.infra.errors import UnknownTopic

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 
-from siltlog.consumers.view import TopicView
+from siltlog.consumers.reading.view import TopicView
 from siltlog.infra.cluster.view import ClusterView
 from siltlog.ingest.log.topic_logs import TopicLogs
 

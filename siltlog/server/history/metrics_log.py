@@ -9,7 +9,7 @@ from typing import TypeVar
 from siltlog.consumers.dead_letters.record import Stored
 from siltlog.consumers.reading.fetch import Fetcher
 from siltlog.consumers.reading.row_groups import run_behind_others
-from siltlog.consumers.view import LogView, SystemLog, TopicView
+from siltlog.consumers.reading.view import LogView, SystemLog, TopicView
 from siltlog.infra import names
 from siltlog.infra.clock import MICROS_PER_SECOND, Clock
 from siltlog.infra.errors import SiltlogError, UnknownTopic, problem

@@ -11,7 +11,7 @@ from siltlog.consumers.kafka.fetch import KafkaFetch
 from siltlog.consumers.kafka.offsets import KafkaOffsets
 from siltlog.consumers.kafka.sessions import FetchSessions, Room
 from siltlog.consumers.reading.http import ReadLimits
-from siltlog.consumers.view import LogView
+from siltlog.consumers.reading.view import LogView
 from siltlog.infra.http.assembly import Edge
 from siltlog.infra.http.connection.handshakes import Handshakes
 from siltlog.infra.http.part import Part

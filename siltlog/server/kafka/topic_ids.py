@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Iterable, Mapping
 
-from siltlog.consumers.view import LogView
+from siltlog.consumers.reading.view import LogView
 from siltlog.infra.errors import SiltlogError
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from siltlog.consumers.view import LogView
+from siltlog.consumers.reading.view import LogView
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.kafka.errors import KafkaError, kafka_error

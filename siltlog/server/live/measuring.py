@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from siltlog.consumers.assembly import Consumers
-from siltlog.consumers.behind import Lag
 from siltlog.consumers.groups.saved_offsets import SavedOffset
 from siltlog.consumers.groups.scripts import Key
 from siltlog.infra.clock import Clock, format_us
@@ -16,6 +15,7 @@ from siltlog.infra.limits import COMPACTED_FILE_BYTES_MIN
 from siltlog.infra.metrics import catalogue
 from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.node import Node
+from siltlog.infra.records import Lag
 from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from siltlog.consumers.view import LogView
+from siltlog.consumers.reading.view import LogView
 from siltlog.infra import names
 from siltlog.infra.clock import Clock, format_us
 from siltlog.infra.errors import SiltlogError, UnknownTopic

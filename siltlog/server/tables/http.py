@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from siltlog.consumers.reading.fetch import find_partition
 from siltlog.consumers.reading.row_groups import run_behind_others
-from siltlog.consumers.view import LogView
+from siltlog.consumers.reading.view import LogView
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
 from siltlog.infra.http.media import chosen_media

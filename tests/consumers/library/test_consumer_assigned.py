@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from fake_server import FakeServer, Stored, fake_server
 
-from siltlog.consumers.behind import Lag
 from siltlog.consumers.library.consumer import Consumer
 from siltlog.infra import errors
 from siltlog.infra.client.record import TopicPartition
+from siltlog.infra.records import Lag
 
 MOMENT = datetime(2026, 11, 21, 7, 36, tzinfo=UTC)
 ALL = [TopicPartition("t", 0), TopicPartition("t", 1)]

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from siltlog.consumers.behind import Lag
 from siltlog.consumers.library.consumer import Consumer
 from siltlog.infra import errors
 from siltlog.infra.client.admin import Admin
 from siltlog.infra.client.core import json_request
 from siltlog.infra.client.record import TopicPartition
+from siltlog.infra.records import Lag
 from siltlog.ingest.library.producer import Producer
 from siltlog.testing import running_server
 

@@ -12,9 +12,9 @@ from fake_log import FakeLog
 from remote_rig import Node, owner_and_reader, run, until
 from starlette.routing import Router
 
+from siltlog.consumers.reading.view import LogView
 from siltlog.consumers.sql import http, topics
 from siltlog.consumers.sql.http import SqlHttp
-from siltlog.consumers.view import LogView
 from siltlog.infra.clock import MICROS_PER_SECOND, SystemClock
 from siltlog.infra.cluster.router import Place
 from siltlog.infra.errors import Refused

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sized
 from typing import Any, NamedTuple
 
-from siltlog.consumers.view import LogView, TopicView
+from siltlog.consumers.reading.view import LogView, TopicView
 from siltlog.infra import names
 from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.ingest.topics.altered import altered, check_changeable

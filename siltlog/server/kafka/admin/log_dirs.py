@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from siltlog.consumers.view import LogView, TopicView
+from siltlog.consumers.reading.view import LogView, TopicView
 from siltlog.infra.kafka.errors import KafkaError
 from siltlog.ingest.topics.topics import Topics
 from siltlog.server.kafka.call import Answer, Call
