@@ -327,7 +327,7 @@ def test_leader_epochs_that_are_not_the_owners_are_told_apart(both: Both) -> Non
         assert (answer["error_code"], answer["leader_epoch"], answer["end_offset"]) == (0, 0, 1)
 
 
-@pytest.mark.parametrize(("asked", "offset"), [(-1, 2), (-2, 0), (-4, 0), (-3, -1)])
+@pytest.mark.parametrize(("asked", "offset"), [(-1, 2), (-2, 0), (-4, 0), (-3, 0), (-6, -1)])
 def test_ends_of_a_partition_by_number(both: Both, asked: int, offset: int) -> None:
     http, bootstrap, _ = both
     if asked == -1:
