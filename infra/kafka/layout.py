@@ -19,6 +19,8 @@ RECORD_BYTES_MIN = 7
 _SAME_BEFORE = 8
 """After so many records in a row of one size it is looked whether more are; twice as many each time that few were."""
 _SAME_MORE = 64
+_SAME_RECORDS_MIN = 256
+"""Of fewer records in all a look would take as long as it saves."""
 _PADDING = bytes(32)
 """Numbers of variable length may be read that begin where the records end."""
 _VARINT_BYTES_MAX = 5
@@ -187,7 +189,7 @@ def _hop(content: bytes, data: npt.NDArray[np.uint8], size: int, count: int) -> 
     """
     starts, ends = (array("q", bytes(8 * count)) for _ in range(2))
     at = first = last = since = index = 0
-    enough = _SAME_BEFORE
+    enough = _SAME_BEFORE if count >= _SAME_RECORDS_MIN else count
     try:
         while first < count:
             for index in range(first, count):

@@ -60,7 +60,7 @@ def test_numpy_refuses_what_the_loop_refuses(seed: int, count: int) -> None:
 def in_runs(chance: random.Random) -> tuple[memoryview, int]:
     """Records of which many in a row are of one size, and how many they are."""
     sizes = [chance.choice((0, 9, 60, 140, 20_000)) for _ in range(chance.randint(1, 8))]
-    values = [bytes(size) for size in sizes for _ in range(chance.choice((1, 7, 9, 10, 40, 200)))]
+    values = [bytes(size) for size in sizes for _ in range(chance.choice((1, 7, 9, 10, 40, 300)))]
     records: list[Record] = [(NOW_MS + n, None, value, ()) for n, value in enumerate(values)]
     _, data = encode(columns_of(records, list(range(len(values)))), 0, bytes_max=1 << 30)
     return memoryview(data).cast("B"), len(values)
