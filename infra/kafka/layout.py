@@ -214,6 +214,8 @@ def _hop(content: bytes, data: npt.NDArray[np.uint8], size: int, count: int) -> 
                 elif index - since == enough:
                     break
             first = index + 1
+            if first == count:
+                break
             more = _of_one_size(data, begun, at, size, count - first)
             if more:
                 steps = (at - begun) * np.arange(1, more + 1)
