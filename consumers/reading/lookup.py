@@ -23,14 +23,10 @@ HEAD_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Timed(NamedTuple):
-    """A record: of several, the greatest is the first of those with the latest time."""
+    """A record, by where it is."""
 
+    offset: int
     timestamp_us: int
-    minus_offset: int
-
-    @property
-    def offset(self) -> int:
-        return -self.minus_offset
 
 
 class Lookup:
@@ -146,18 +142,20 @@ def _latest_in_file(store: ObjectStore, topic: str, file: DataFile, start: int, 
 
 
 def _latest(offsets: pa.Array, timestamps: pa.Array, start: int, end: int) -> Timed | None:
-    """That of those from `start` on and below `end`; `offsets` are ascending."""
+    """Looks at those from `start` on and below `end`; `offsets` are ascending."""
     numbers: npt.NDArray[np.int64] = offsets.to_numpy()
     first, stop = np.searchsorted(numbers, (start, end))
     if first == stop:
         return None
     times = timestamps.cast(pa.int64()).to_numpy()[first:stop]
     at = int(times.argmax())
-    return Timed(int(times[at]), -int(numbers[first + at]))
+    return Timed(int(numbers[first + at]), int(times[at]))
 
 
 def _later(one: Timed | None, other: Timed | None) -> Timed | None:
-    return max((each for each in (one, other) if each is not None), default=None)
+    """That with the later time; of two with one time that with the lower offset."""
+    there = [each for each in (one, other) if each is not None]
+    return max(there, key=lambda each: (each.timestamp_us, -each.offset), default=None)
 
 
 def _first(offsets: pa.Array, timestamps: pa.Array, timestamp_us: int, position: int) -> int | None:

@@ -127,10 +127,9 @@ def _head(records: Buffer, offsets: Numbers, millis: Numbers, leader_epoch: int,
 def _records(part: pa.RecordBatch, offsets: Numbers, millis: Numbers) -> Buffer:
     if len(offsets) <= FEW:
         return _looped(part, offsets, millis)
-    tabled: Buffer | None = _tabled(part, offsets, millis)
-    if tabled is None:
-        tabled = _joined(part, offsets, millis)
-    return tabled
+    tabled = _tabled(part, offsets, millis)
+    records: Buffer = _joined(part, offsets, millis) if tabled is None else tabled
+    return records
 
 
 def _looped(part: pa.RecordBatch, offsets: Numbers, millis: Numbers) -> bytes:
