@@ -1,4 +1,4 @@
-"""Who syncs before it acknowledges: looked at from outside, by the system calls of the server while it is asked."""
+"""Looks from outside whether a server syncs before it acknowledges: by its system calls while it is asked."""
 
 import os
 import re

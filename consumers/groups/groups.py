@@ -444,7 +444,7 @@ class Groups:
         return await self._named("-", "+", limit, None)
 
     async def states(self, groups: Sequence[str]) -> list[GroupRow]:
-        """Those of some groups that there are. Raises Unavailable."""
+        """Tells the states of some groups, without those that there are not. Raises Unavailable."""
         commands = [
             command
             for group in groups

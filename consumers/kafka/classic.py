@@ -86,7 +86,7 @@ class Joined:
 
 
 class Speaker(NamedTuple):
-    """Who speaks as a member, of which epoch."""
+    """Says who speaks as a member, of which epoch."""
 
     member_id: str
     instance_id: str
@@ -267,7 +267,7 @@ def _fields(actor: Actor | None) -> dict[str, Any]:
 
 
 def _new_id(joining: Joining) -> str:
-    """As Kafka makes them: people see in it whose it is."""
+    """Makes an id as Kafka does: people see in it whose it is."""
     whose = _NO_NAME.sub("_", joining.instance_id or joining.client_id)[:_CLIENT_CHARS_MAX]
     return f"{whose}-{uuid.uuid4()}"
 

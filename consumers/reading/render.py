@@ -116,7 +116,7 @@ class Record(msgspec.Struct, gc=False):
 
 
 class Producer(msgspec.Struct, gc=False):
-    """Who published a record. `sequence` is null where it came without one."""
+    """Tells who published a record. `sequence` is null where it came without one."""
 
     id: str
     epoch: int

@@ -335,7 +335,7 @@ class Door:
         return Admission(self._cors_fields(caller))
 
     async def _granted(self, caller: Caller, known: Callable[[], None]) -> Grant:
-        """Who has no good credential is refused once something is asked of the grant: what is anybody's stays so."""
+        """A caller without a good credential is refused once the grant is asked: what is anybody's stays so."""
         identification = self.identification
         assert identification is not None
         try:

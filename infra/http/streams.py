@@ -161,7 +161,7 @@ class Streams:
         self._tails = 0
 
     def reconfigure(self, tails_max: int) -> None:
-        """Those that are open stay, also where they are more."""
+        """Changes the most there may be; streams that are open stay, also where they are more."""
         self._tails_max = tails_max
 
     def check_room(self, kind: Kind) -> None:

@@ -1,1 +1,1 @@
-"""Who may reach the server, and by what: pure decisions, and the files of TLS."""
+"""Decides who may reach the server, and by what: pure decisions, and the files of TLS."""

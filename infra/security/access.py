@@ -1,4 +1,4 @@
-"""Who may do what: entries, roles, and the one decision that both make. Pure.
+"""Decides who may do what: entries, roles, and the one decision that both make. Pure.
 
 Nothing is allowed that was not granted. A matching entry that denies wins over any that allows, and over roles.
 `LOCAL`, who owns the machine, may do everything: a mistake in the entries can be mended from there.

@@ -260,7 +260,7 @@ def settings_of(manifests: list[Document]) -> Document:
 
 
 def environment_of(container: Document, pod: str) -> dict[str, str]:
-    """As Kubernetes makes it: earlier variables are known to later ones."""
+    """Makes it as Kubernetes does: earlier variables are known to later ones."""
     found: dict[str, str] = {}
     for variable in container["env"]:
         value = pod if "valueFrom" in variable else variable["value"]

@@ -52,7 +52,7 @@ def _numbers(nodes: Nodes) -> dict[str, int]:
 
 
 def _leaders(nodes: Nodes, asked: str, topic: str) -> set[int]:
-    """Who leads the partitions of a topic, as one node tells it."""
+    """Asks one node who leads the partitions of a topic."""
     admin = AdminClient({"bootstrap.servers": address_of(nodes, asked), "log_level": 0})
     found = admin.list_topics(topic, timeout=SECONDS).topics[topic]
     return {partition.leader for partition in found.partitions.values()}

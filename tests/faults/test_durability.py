@@ -75,7 +75,7 @@ def test_nothing_is_seen_or_acknowledged_before_it_is_synced(tmp_path: Path) -> 
 
 @pytest.mark.rule("E4")
 def test_a_refusal_says_how_far_a_producer_came_once_that_is_synced(tmp_path: Path) -> None:
-    """Who goes on from there must not go on behind records that a crash takes away."""
+    """A producer that goes on from there must not go on behind records that a crash takes away."""
 
     async def run() -> None:
         disk = GatedDisk()

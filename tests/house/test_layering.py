@@ -1,4 +1,4 @@
-"""Who may import whom, and what each kind of installation needs at import: read from the source, not by running it."""
+"""Holds who may import whom, and what each kind of installation needs at import, read from the source."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""Who else may read a file that holds a secret, by every way in which a server reads one."""
+"""A file that holds a secret may be read by nobody else, by every way in which a server reads one."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Who calls the nodes of a cluster: publishers and readers that go on through anything, and note what they are told."""
+"""Publishers and readers call the nodes of a cluster, go on through anything, and note what they are told."""
 
 import json
 import random

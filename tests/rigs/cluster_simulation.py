@@ -240,7 +240,7 @@ class ClusterWorld(MembersWorld):
         return any(node.process.journal.name == journal for node in owners if node.process)
 
     def took(self, held: Held, recovers: bool) -> None:
-        """Who has just taken what others left is the next to fail, more often than not."""
+        """A node that has just taken what others left is the next to fail, more often than not."""
         given = self.newest().topics[held.name].term(held.term)
         assert given is None or given.journal == held.journal.name, f"{held.name} was given to {given}"
         self.saw("a topic was taken")

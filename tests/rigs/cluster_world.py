@@ -194,7 +194,7 @@ def pause(world: World, name: str) -> Mend:
 
 
 def restart(world: World, name: str) -> Mend:
-    """As an upgrade does it, to one that has other settings."""
+    """Restarts a node with other settings, as an upgrade does."""
     assert world.nodes[name].stop() == 0
     world.nodes[name].server._settings |= {
         "object_interval_ms": world.rng.choice((0, 20, 100)),

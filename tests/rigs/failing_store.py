@@ -73,7 +73,7 @@ class SkewedClock:
         self._world.advance(seconds / self._rate)
 
     def jump(self, seconds: float) -> None:
-        """Of the wall time alone."""
+        """Moves the wall time alone."""
         self._ahead_seconds += seconds
 
 

@@ -143,7 +143,7 @@ class Image:
         return sum(path.lstat().st_blocks * 512 for path in self.root.rglob("*"))
 
     def packed_bytes(self) -> int:
-        """As a registry has it, but for its layers."""
+        """Counts its bytes as a registry has them, but for its layers."""
         packed = subprocess.run(
             f"tar -C '{self.root}' -c . | gzip -6 | wc -c", shell=True, capture_output=True, check=True, text=True
         )
@@ -221,7 +221,7 @@ class Container:
 
     @property
     def pid(self) -> int:
-        """Of the process that is number 1 inside."""
+        """The process has number 1 inside."""
         path = Path(f"/proc/{self._unshare.pid}/task/{self._unshare.pid}/children")
         [child] = path.read_text().split()
         return int(child)

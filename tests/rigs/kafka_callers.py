@@ -162,6 +162,6 @@ class KafkaMember(Caller):
 
 
 def _fatal_alone(complaints: list[str], error: KafkaError) -> None:
-    """That a node is gone is told to every client; what counts is whether it goes on."""
+    """Every client is told that a node is gone; what counts is whether it goes on."""
     if error.fatal():
         complaints.append(f"a client gave up: {error}")

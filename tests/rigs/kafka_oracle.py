@@ -63,7 +63,7 @@ class KafkaOracle:
         return bytes.fromhex(self._ask("write", codec, " ".join(map(_record_text, records))))
 
     def read(self, data: bytes) -> list[tuple[tuple[bool, int, int, int], list[tuple[int, Record]]]]:
-        """Of each batch: whether it is control, its leader epoch, last offset, latest time; and records by offsets."""
+        """Gives of each batch whether it is control, leader epoch, last offset, latest time; and records by offsets."""
         answer = self._ask("read", data.hex())
         if answer.startswith("error"):
             raise AssertionError(answer)

@@ -120,7 +120,7 @@ class Life:
         await self.cluster.take(other)
 
     async def zombie(self) -> None:
-        """Who has not heard that it lost them goes on, with what it had read."""
+        """A server that has not heard that it lost them goes on, with what it had read."""
         [other] = [r for name, r in self.cluster.servers.items() if name != self.cluster.owner]
         for call in (snapshots(other).restore("g"), snapshots(other).save(), snapshots(other).restore_emptied()):
             with suppress(SiltlogError):

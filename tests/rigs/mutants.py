@@ -35,7 +35,7 @@ def nothing(*_: Any, **__: Any) -> None:
 
 
 async def nothing_awaited(*_: Any, **__: Any) -> None:
-    """As `nothing`, of what is awaited."""
+    """Does what `nothing` does, of what is awaited."""
 
 
 def plays(mutants: Mapping[str, Mutant]) -> list[Play]:

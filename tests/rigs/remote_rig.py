@@ -62,7 +62,7 @@ class Node:
     system: ClusterSystem
 
     def owns(self) -> Mapping[str, TopicView]:
-        """Those that its routes say it has open."""
+        """Gives those that its routes say it has open."""
         found = {}
         for name, held in self.routes.held.items():
             if held is Held.OPEN:

@@ -1,4 +1,4 @@
-"""Which worker runs which files of tests, and in what order."""
+"""Decides which worker runs which files of tests, and in what order."""
 
 import re
 from collections import Counter

@@ -1,1 +1,1 @@
-"""Who calls: what shows it, and who verifies that."""
+"""Finds out who calls: what shows it, and who verifies that."""

@@ -1,1 +1,1 @@
-"""Who may do what, as the server keeps, follows and changes it."""
+"""Keeps, follows and changes who may do what on the server."""

@@ -37,7 +37,7 @@ class MadeKey(msgspec.Struct):
 
 
 class AccessDocument(msgspec.Struct):
-    """Who may do what: keys without what is kept of their secrets, and the rest by ids."""
+    """Tells who may do what: keys without what is kept of their secrets, and the rest by ids."""
 
     version: Whole
     keys: list[Key]

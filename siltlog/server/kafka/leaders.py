@@ -1,4 +1,4 @@
-"""Who leads the partitions of a topic for Kafka's clients: this node, or where several share a root the topic's owner.
+"""Tells Kafka's clients who leads the partitions of a topic: this node, or where several share a root its owner.
 
 A leader epoch is the term of the owner.
 """
@@ -46,7 +46,7 @@ class Leaders(Protocol):
         """The number of this node; `NOBODY` while it has none."""
 
     def leader(self, topic: str) -> Leader:
-        """Who leads the partitions of a topic that there is."""
+        """Tells who leads the partitions of a topic that there is."""
 
     def replica(self, topic: str) -> int:
         """The number of the node that has the topic, whether or not it can be called; `NOBODY` where none is known."""

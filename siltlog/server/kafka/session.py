@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection of Kafka, and what he may do: asked of the same access as requests of HTTP.
+"""Knows who is at the other end of a connection of Kafka, and what he may do, by the same access as requests of HTTP.
 
 Without authentication everybody may do everything. With it nothing is answered before a login but how to log in, unless
 the client's certificate says who he is.

@@ -321,7 +321,7 @@ def _looks_for_nothing(patch: Patch) -> None:
 
 
 def _goes_on_unread(patch: Patch) -> None:
-    """Who has claimed them takes what it knows for all there is."""
+    """A server that has claimed them takes what it knows for all there is."""
     owned = OffsetLog.owned
 
     def mutant(self: OffsetLog) -> None:

@@ -1,4 +1,4 @@
-"""Which fetches are made beside one another, and within which bytes."""
+"""Fetches are made beside one another, within so many bytes."""
 
 import pyarrow as pa
 import pytest

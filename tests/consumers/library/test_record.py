@@ -47,7 +47,7 @@ def test_columns_may_be_cut_differently() -> None:
 
 
 def test_making_records_imports_no_pandas() -> None:
-    """Which takes half a second, at the first poll of every program."""
+    """It would take half a second, at the first poll of every program."""
     script = """
 import sys
 import numpy as np

@@ -1,4 +1,4 @@
-"""Who published what another node owns: by its head, then by the table; and a node that cannot say it yet."""
+"""A node tells who published what another owns: by its head, then by the table; and one cannot say it yet."""
 
 from pathlib import Path
 from typing import ClassVar

@@ -38,7 +38,7 @@ def test_the_modulo_is_mathematical(partitions: int) -> None:
     ("key", "partition"), [(b"", 35), (b"a", 49), (b"foobar", 13), (b"a-little-bit-long-string", 56)]
 )
 def test_the_partition_is_that_of_javas_client(key: bytes, partition: int) -> None:
-    """Of 97, by `BuiltInPartitioner.partitionForKey` of kafka-clients 4.3."""
+    """They are of 97, by `BuiltInPartitioner.partitionForKey` of kafka-clients 4.3."""
     assert MURMUR2.partition_of(key, 97) == partition
 
 

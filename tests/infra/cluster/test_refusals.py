@@ -1,4 +1,4 @@
-"""Who is knocked at, and what counts as nobody being there."""
+"""A node is knocked at, and some answers count as nobody being there."""
 
 import asyncio
 from collections.abc import Iterator

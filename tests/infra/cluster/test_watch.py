@@ -1,4 +1,4 @@
-"""Who is taken for gone, and what keeps a watcher from burying the living."""
+"""A node is taken for gone, and a watcher is kept from burying the living."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection, and whose word about it counts where TLS ends at proxies."""
+"""The server knows who is at the other end of a connection, and whose word counts where TLS ends at proxies."""
 
 from collections.abc import Iterator
 from types import SimpleNamespace

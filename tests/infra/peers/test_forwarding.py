@@ -233,7 +233,7 @@ def test_what_may_have_been_done_is_not_sent_again_unless_that_is_harmless() -> 
 
 @pytest.mark.rule("CR15")
 def test_an_owner_that_says_nothing_is_waited_for_until_it_is_no_member() -> None:
-    """Who was stopped, or is cut off, closes no connection."""
+    """A node that was stopped, or is cut off, closes no connection."""
 
     async def test() -> None:
         async with nodes("a", "b", "c") as (a, b, c):

@@ -1,4 +1,4 @@
-"""Who is not sampled is told so before a span is made; who is, is sampled as the SDK would have done it."""
+"""A request that is not sampled is told so before a span is made; one that is, is sampled as the SDK would do it."""
 
 import pytest
 from opentelemetry.sdk.resources import Resource

@@ -1,4 +1,4 @@
-"""Who owns a partition is looked at after every commit: what another node's table says is not taken in."""
+"""A flusher looks after every commit who owns a partition: what another node's table says is not taken in."""
 
 import asyncio
 import time

@@ -63,7 +63,7 @@ def test_the_end_lies_above_the_highest_first(store: ObjectStore) -> None:
 
 @pytest.mark.rule("CJ5")
 def test_a_seal_at_a_number_that_was_trimmed_does_not_count(store: ObjectStore) -> None:
-    """Who slept since its list puts it there."""
+    """A node that slept since its list puts it there."""
     for number in (7, 8, 9):
         _put(store, number, first=7)
     late = encode_seal(cluster_id="c", journal=JOURNAL, number=3, first=0, nonce=SEAL)

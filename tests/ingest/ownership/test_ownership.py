@@ -1,4 +1,4 @@
-"""Who owns a topic, as views and tables say: takes, hand-overs, lost nodes, on real WALs and tables."""
+"""Views and tables say who owns a topic: takes, hand-overs, lost nodes, on real WALs and tables."""
 
 import asyncio
 from pathlib import Path

@@ -74,7 +74,7 @@ async def a_topic_that_moves_loses_and_doubles_nothing(chance: random.Random, wo
     ends: list[Exception] = []
 
     async def publish_on(publisher: int) -> None:
-        """As fast as it goes, for as long as it is this node's."""
+        """Publishes as fast as it goes, for as long as it is this node's."""
         with _noted(ends):
             for number in itertools.count():
                 await a.publish(value := f"v{publisher}.{number}")

@@ -55,7 +55,7 @@ class Unknown(Exception):
 
 
 class Table:
-    """As one process sees it."""
+    """Shows it as one process sees it."""
 
     def __init__(self, store: SeenStore) -> None:
         self._store = store
@@ -328,7 +328,7 @@ class World:
         self.entry = replaced(self.entry, chain=tuple(marked(one) for one in chain), to=to)
 
     def plan(self) -> None:
-        """As a controller does, in the small: what is lost or moved goes to somebody, terms only rise."""
+        """Does what a controller does, in the small: what is lost or moved goes to somebody, terms only rise."""
         present = {node.journal: node.name for node in self.nodes.values()}
         owner, to = self.entry.owner, self.entry.to
         if to is not None and self.nodes[to.node].epoch >> 32 == to.term:
@@ -369,7 +369,7 @@ class World:
         self.end()
 
     def start_anew_later(self, node: Node) -> None:
-        """Who meets that its journal is lost begins anew; what it was may still act until then."""
+        """A node that meets that its journal is lost begins anew; what it was may still act until then."""
         for _ in range(self.chance.randrange(12)):
             node.act()
         self.start(node.name)

@@ -1,4 +1,4 @@
-"""Who may claim a topic: for every snapshot, view and WAL, by the words of the rules."""
+"""The rules say who may claim a topic, for every snapshot, view and WAL."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which partitions are looked through, and which of their files are written anew."""
+"""A plan says which partitions are looked through, and which of their files are written anew."""
 
 from collections.abc import Sequence
 from dataclasses import replace

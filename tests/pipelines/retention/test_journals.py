@@ -1,4 +1,4 @@
-"""Of journals goes what no topic can need any more, and never the seal."""
+"""What no topic can need any more goes from journals, and never the seal."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which runs are due, over a clock that only the test moves."""
+"""A plan says which runs are due, over a clock that only the test moves."""
 
 import pytest
 from hypothesis import given

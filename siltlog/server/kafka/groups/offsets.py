@@ -94,7 +94,7 @@ class GroupOffsets:
         return {"topics": topics}
 
     async def _possible(self, wanted: Collection[_Wanted]) -> list[_Wanted]:
-        """Those that the log has; the others have their error."""
+        """Gives those that the log has; the others have their error."""
         possible = []
         async for each in in_turns(wanted):
             problem = await self._groups.commit_problem(each.offset)

@@ -66,7 +66,7 @@ def test_an_edit_of_any_byte_is_found_where_it_is(count: int, data: st.DataObjec
 @pytest.mark.rule("A1")
 @given(lengths, st.data())
 def test_an_edit_that_another_key_sealed_is_found(count: int, data: st.DataObject) -> None:
-    """Who knows how it is written, and not the key, writes the record anew."""
+    """Somebody who knows how it is written, and not the key, writes the record anew."""
     values, last = chained(count)
     at = data.draw(st.integers(0, count - 1))
     read = opened(values[at], KEY)

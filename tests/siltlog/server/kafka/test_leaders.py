@@ -1,4 +1,4 @@
-"""Who leads a topic where nodes share a root, by views."""
+"""Views say who leads a topic where nodes share a root."""
 
 import socket
 

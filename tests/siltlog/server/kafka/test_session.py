@@ -1,4 +1,4 @@
-"""Who may do what by Kafka's protocol: API keys by SASL PLAIN, certificates, quotas, what is recorded."""
+"""The server knows who may do what by Kafka's protocol: SASL PLAIN, certificates, quotas, what is recorded."""
 
 import time
 from collections.abc import Iterator

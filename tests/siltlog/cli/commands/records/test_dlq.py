@@ -30,7 +30,7 @@ def server(running: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> ServerPro
 
 @pytest.fixture
 def topic(server: ServerProcess, request: pytest.FixtureRequest) -> str:
-    """Of six records in two partitions the odd ones are dead letters: 1:0, 1:1 and 1:2."""
+    """The odd ones of six records in two partitions are dead letters: 1:0, 1:1 and 1:2."""
     name: str = request.node.name.replace("[", ".").replace("]", "")
     with Admin(server.url) as admin, Producer(server.url) as producer:
         admin.create_topic(name, partitions=2)
