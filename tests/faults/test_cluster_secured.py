@@ -121,7 +121,7 @@ def test_a_long_poll_of_topics_of_all_nodes_is_answered_at_the_first_record_of_a
             began = time.monotonic()
             assert published(secured.all(team.token)[0], topic, "awaited").status == 200
             polling.join()
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 15
             assert [record["topic"] for record in told[0].json["records"]] == [topic]
 
 

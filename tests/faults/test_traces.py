@@ -128,10 +128,10 @@ def test_publishers_do_not_notice_a_collector_that_is_away(sink: TraceSink, monk
                 before = monotonic()
                 assert http.publish("orders", {"value": str(number)}).status == 200
                 slowest = max(slowest, monotonic() - before)
-            assert slowest < 3, "as long as the disk takes, and no longer"
+            assert slowest < 8, "as long as the disk takes, and no longer"
             before = monotonic()
             assert server.stop() == 0
-            assert monotonic() - before < END_MS_MAX / 1000 + 5
+            assert monotonic() - before < END_MS_MAX / 1000 + 10
 
 
 def rows_of(root: str, topic: str) -> list[dict[str, Any]]:

@@ -61,13 +61,13 @@ def test_what_is_below_the_head_is_in_the_version_that_the_owner_names(tmp_path:
 def test_a_long_poll_hears_of_what_another_node_is_given(tmp_path: Path) -> None:
     async def test() -> None:
         async with owner_and_reader(tmp_path) as (a, b, _):
-            waiting = asyncio.create_task(b.read("t", 0, wait_ms=10_000))
+            waiting = asyncio.create_task(b.read("t", 0, wait_ms=30_000))
             await asyncio.sleep(0.3)
             assert not waiting.done()
             started = asyncio.get_running_loop().time()
             await a.publish("t", "x")
             assert values(await waiting) == ["x"]
-            assert asyncio.get_running_loop().time() - started < 2
+            assert asyncio.get_running_loop().time() - started < 15
             table = asyncio.create_task(b.read("t", 0, wait_ms=10_000, isolation="table"))
             await asyncio.sleep(0.1)
             assert not table.done()

@@ -196,7 +196,7 @@ def test_two_at_a_time_and_who_hangs_up_makes_room(http: Http, topic: str) -> No
                 assert http.read(topic, 1) == [], "reads go on"
         hung_up = time.monotonic()
         while http.json("POST", f"/v1/topics/{topic}/search", {"limit": 1}).status != 200:
-            assert time.monotonic() - hung_up < 1, "it goes on without a client"
+            assert time.monotonic() - hung_up < 20, "it goes on without a client"
             time.sleep(0.02)
     assert found(http, topic, limit=LIMIT_MAX)[1]["records"] == LIMIT_MAX
 

@@ -87,7 +87,7 @@ def test_who_soon_asks_again_is_not_kept_waiting(s3_server: S3Server, storm: Sto
     with pytest.raises(Unavailable, match="cannot be reached"):
         prompt.put("x", b"2")
     assert prompt.put_if_absent("y", b"2") is Put.UNKNOWN
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
     door.close()
 
 

@@ -356,7 +356,7 @@ def test_a_handshake_that_stands_still_is_ended(shared: Made, server: ServerProc
         half.sendall(b"\x16\x03\x01\x02\x00\x01")
         begun = time.monotonic()
         assert half.recv(1) == b""
-        assert 5 < time.monotonic() - begun < 15
+        assert 5 < time.monotonic() - begun < 40
     eventually(lambda: "handshakes of TLS failed" in server.log_path.read_text())
 
 

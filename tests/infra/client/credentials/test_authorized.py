@@ -257,7 +257,7 @@ def test_who_is_refused_in_the_background_is_told(server: CredentialServer) -> N
             delivery.result(10)
         producer.send("t", "w")
     assert [type(each) for each in failed.value.failures] == [Unauthenticated]
-    assert time.monotonic() - began < 20, "nothing was tried again until it was too late"
+    assert time.monotonic() - began < 40, "nothing was tried again until it was too late"
     assert "canary" not in f"{failed.value!r} {failed.value.failures!r}"
 
 

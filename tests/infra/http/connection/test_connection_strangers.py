@@ -44,7 +44,7 @@ def test_they_get_half_of_the_places_and_ten_seconds() -> None:
         assert b"on which nobody has said who they are" in ask(one_more, "/v1/topics", token)
         for connection in strangers:
             assert connection.recv(1) == b""
-        assert STRANGER_SECONDS - 2 < time.monotonic() - begun < STRANGER_SECONDS + 5
+        assert STRANGER_SECONDS - 2 < time.monotonic() - begun < STRANGER_SECONDS + 20
         for connection in by_either_way:
             assert b" 200 " in ask(connection, "/healthz")
         assert b" 200 " in ask(connect(), "/v1/topics", token)
@@ -66,7 +66,7 @@ def test_what_is_not_whole_keeps_no_place_and_probes_are_answered_meanwhile() ->
             connection.settimeout(2 * STRANGER_SECONDS)
             while connection.recv(65_536):
                 pass
-        assert time.monotonic() - begun < STRANGER_SECONDS + 5
+        assert time.monotonic() - begun < STRANGER_SECONDS + 20
 
 
 def test_where_nobody_is_asked_all_places_are_everybodys() -> None:

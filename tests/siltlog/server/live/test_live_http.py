@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from access_rig import As, secured_server
-from cluster_rig import LEASE_MS, cluster
+from cluster_rig import cluster
 from http_rig import NO_REDIS, Http
 from push_rig import EventStream, tailing
 from starlette.types import Message
@@ -310,7 +310,7 @@ def test_a_change_of_access_holds_at_once_and_a_revoked_key_ends_its_stream() ->
 
 @pytest.mark.slow
 def test_a_node_of_a_cluster_tells_of_all_and_names_those_that_are_silent(tmp_path: Path) -> None:
-    with cluster(tmp_path, 2, lease_ms=20_000) as nodes:
+    with cluster(tmp_path, 2, lease_ms=60_000) as nodes:
         with Admin(nodes.urls) as admin:
             for topic in ("t0", "t1"):
                 admin.create_topic(topic)
@@ -333,7 +333,7 @@ def test_a_node_of_a_cluster_tells_of_all_and_names_those_that_are_silent(tmp_pa
                 silent = event(stream, "overview", lambda data: data["silent"])
                 assert silent["silent"] == ["n2"]
                 assert "node_silent" in {one["kind"] for one in silent["attention"]}
-                assert time.monotonic() - paused < LEASE_MS * 5 / 1000
+                assert time.monotonic() - paused < SOON_SECONDS
                 event(stream, "overview")
             finally:
                 nodes["n2"].resume()
