@@ -25,7 +25,7 @@ from siltlog.ingest.log.group_commit import Times
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic_logs import TopicLogs
 from siltlog.ingest.metrics import show
-from siltlog.ingest.opening.opening import start_log, start_member
+from siltlog.ingest.ownership.opening import start_log, start_member
 from siltlog.ingest.ownership.ownership import Ownership
 from siltlog.ingest.ownership.stranded import Stranded
 from siltlog.ingest.ownership.take import Taking

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from siltlog.infra.errors import Fenced, SiltlogError, UnknownTopic
 from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.telemetry import Logger
-from siltlog.ingest.flush.carry import carry_forward
 from siltlog.ingest.flush.due import Load, active_partitions, due, due_at
 from siltlog.ingest.flush.file_budget import patience_of
 from siltlog.ingest.flush.flush import Flush
 from siltlog.ingest.flush.loads import Loads
-from siltlog.ingest.flush.producer_objects import StateWriter
 from siltlog.ingest.flush.refresh import Refresh
 from siltlog.ingest.flush.release import Release
 from siltlog.ingest.flush.request_budget import RequestBudget
 from siltlog.ingest.flush.retries import RETRY_SECONDS_MAX, Failures, Retries
 from siltlog.ingest.flush.settling import Settling
+from siltlog.ingest.log.carry import carry_forward
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.partition import PartitionLog
+from siltlog.ingest.log.producer_objects import StateWriter
 from siltlog.ingest.log.topic import TopicLog
 
 if TYPE_CHECKING:

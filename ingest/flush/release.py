@@ -12,9 +12,9 @@ from siltlog.infra import names
 from siltlog.infra.errors import Fenced, OutcomeUnknown, SiltlogError, problem
 from siltlog.infra.telemetry import Logger
 from siltlog.ingest.flush.flush import Flush, InThread
-from siltlog.ingest.flush.producer_objects import StateWriter
 from siltlog.ingest.log import state as wal_state
 from siltlog.ingest.log.log import Log
+from siltlog.ingest.log.producer_objects import StateWriter
 from siltlog.ingest.log.topic import TopicLog
 
 Handed = Literal["released", "kept", "fenced", "unknown"]

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.telemetry import Logger
 from siltlog.ingest.flush.flush import InThread
-from siltlog.ingest.flush.producer_objects import StateWriter
 from siltlog.ingest.log.log import Log
+from siltlog.ingest.log.producer_objects import StateWriter
 from siltlog.ingest.log.topic import TopicLog
 
 LOOK_SECONDS = 0.05

@@ -14,10 +14,10 @@ from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.table import TopicTable
 from siltlog.infra.telemetry import Logger
 from siltlog.ingest.log import state as wal_state
+from siltlog.ingest.log.claim import claim
 from siltlog.ingest.log.head import Head
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
-from siltlog.ingest.ownership.claim import claim
 from siltlog.ingest.ownership.former import Former
 from siltlog.ingest.ownership.landed import Landed, landed
 from siltlog.ingest.ownership.plan import TABLES_AT_ONCE, Leave, Plan, plan_of, standing_of

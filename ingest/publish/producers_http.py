@@ -8,8 +8,8 @@ from siltlog.infra.errors import problem
 from siltlog.infra.http.operations import TOPIC, in_path, json_answer, on_topic, operation
 from siltlog.infra.http.query import Query
 from siltlog.infra.http.requests import json_reply
-from siltlog.ingest.flush.producer_objects import StateWriter
 from siltlog.ingest.log.log import Log
+from siltlog.ingest.log.producer_objects import StateWriter
 from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.publish.answers import ProducerPartition, ProducerState
 

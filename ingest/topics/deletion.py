@@ -9,9 +9,9 @@ from siltlog.infra.errors import Fenced, OutcomeUnknown, SiltlogError, problem
 from siltlog.infra.records import Bounds
 from siltlog.infra.table.log_start import move_starts, start_move
 from siltlog.infra.telemetry import Logger
-from siltlog.ingest.flush.producer_objects import StateWriter
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.partition import PartitionLog
+from siltlog.ingest.log.producer_objects import StateWriter
 from siltlog.ingest.log.topic import TopicLog
 
 FLUSH_SECONDS_MAX = 10.0

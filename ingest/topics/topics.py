@@ -16,9 +16,9 @@ from siltlog.infra.table.table import TopicTable
 from siltlog.infra.telemetry import Logger
 from siltlog.ingest.log import state as wal_state
 from siltlog.ingest.log.admission import Unmade
+from siltlog.ingest.log.claim import claim
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
-from siltlog.ingest.ownership.claim import claim
 from siltlog.ingest.producers import objects
 from siltlog.ingest.topics.altered import Altered, altered, check_changeable
 from siltlog.ingest.topics.room import AllThere, Room, room_of

@@ -16,9 +16,9 @@ from siltlog.infra.errors import Fenced, OutcomeUnknown, Refused, UnknownTopic
 from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.requests import BodyReader
 from siltlog.infra.security.grant import EVERYTHING, GRANT
-from siltlog.ingest.flush.producer_objects import StateWriter
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.partition import PartitionLog
+from siltlog.ingest.log.producer_objects import StateWriter
 from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.producers.check import Producer
 from siltlog.ingest.producers.idempotency import idempotency_key

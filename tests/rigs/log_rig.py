@@ -13,12 +13,12 @@ from siltlog.infra.http.memory import InFlight
 from siltlog.infra.settings.topic_config import Value
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.telemetry import logger
-from siltlog.ingest.flush.producer_objects import StateWriter
 from siltlog.ingest.journal.journal import Journal
 from siltlog.ingest.log.admission import Admission
 from siltlog.ingest.log.log import Log
+from siltlog.ingest.log.producer_objects import StateWriter
 from siltlog.ingest.log.topic_logs import TopicLogs
-from siltlog.ingest.opening.opening import start_log
+from siltlog.ingest.ownership.opening import start_log
 from siltlog.ingest.ownership.stranded import Stranded
 from siltlog.ingest.records.body import Body, Rows
 from siltlog.ingest.topics.deletion import LogStarts

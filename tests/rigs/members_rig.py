@@ -18,7 +18,7 @@ from siltlog.ingest.flush.flusher import Flusher
 from siltlog.ingest.flush.retries import Retries
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
-from siltlog.ingest.opening.opening import start_member
+from siltlog.ingest.ownership.opening import start_member
 from siltlog.ingest.ownership.ownership import Ownership
 from siltlog.ingest.ownership.stranded import Stranded
 from siltlog.ingest.ownership.take import Taking

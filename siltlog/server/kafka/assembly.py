@@ -24,8 +24,8 @@ from siltlog.infra.security.guard import Guard
 from siltlog.infra.security.proxies import Proxies
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.ingest.assembly import Ingest
-from siltlog.ingest.kafka.produce import Produce
-from siltlog.ingest.ownership.claim import term_of
+from siltlog.ingest.log.claim import term_of
+from siltlog.ingest.publish.kafka.produce import Produce
 from siltlog.server.access.security import Security
 from siltlog.server.cluster.nodes import Nodes
 from siltlog.server.kafka.admin.configs import Configs

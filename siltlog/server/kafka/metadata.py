@@ -7,7 +7,7 @@ from siltlog.consumers.reading.view import LogView, TopicView
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.kafka.errors import KafkaError, kafka_error
-from siltlog.ingest.kafka.topic_settings import KAFKAS_OWN
+from siltlog.ingest.topics.kafka_settings import KAFKAS_OWN
 from siltlog.ingest.topics.topics import AutoCreate
 from siltlog.server.kafka.admin.rights import operations
 from siltlog.server.kafka.call import Answer, Call

@@ -10,9 +10,9 @@ from siltlog.infra.errors import SiltlogError
 from siltlog.infra.kafka.batch import Rejected
 from siltlog.infra.kafka.errors import KafkaError, kafka_error
 from siltlog.infra.limits import TURN_ITEMS
-from siltlog.ingest.kafka.produce import PartitionBatch, Produce
-from siltlog.ingest.kafka.producer_ids import new_producer_id
 from siltlog.ingest.publish.http import TIMEOUT_MS_MAX
+from siltlog.ingest.publish.kafka.produce import PartitionBatch, Produce
+from siltlog.ingest.publish.kafka.producer_ids import new_producer_id
 from siltlog.ingest.publish.publishing import Acks
 from siltlog.server.kafka.call import Answer, Call, Waited
 from siltlog.server.kafka.connection import Ended

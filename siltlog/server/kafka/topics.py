@@ -8,7 +8,7 @@ from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.kafka.errors import KafkaError, kafka_error
 from siltlog.infra.settings.topic_config import TopicConfig, validated_partitions
-from siltlog.ingest.kafka.topic_settings import KAFKAS_OWN, own_settings
+from siltlog.ingest.topics.kafka_settings import KAFKAS_OWN, own_settings
 from siltlog.ingest.topics.room import room_of
 from siltlog.ingest.topics.topics import PARTITIONS_DEFAULT, Topics
 from siltlog.server.kafka.admin.configs import told_configs

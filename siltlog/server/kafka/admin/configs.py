@@ -8,7 +8,7 @@ from siltlog.consumers.reading.view import LogView
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.kafka.errors import KafkaError, kafka_error
 from siltlog.infra.settings.topic_config import TopicConfig, Value
-from siltlog.ingest.kafka.topic_settings import Edit, changed_settings, replaced_settings, told_settings
+from siltlog.ingest.topics.kafka_settings import Edit, changed_settings, replaced_settings, told_settings
 from siltlog.ingest.topics.topics import Topics
 from siltlog.server.kafka.admin.checked import check_change
 from siltlog.server.kafka.at_owner import AtOwner, Change

@@ -4,7 +4,7 @@ import pytest
 
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.settings.topic_config import SETTINGS, TopicConfig
-from siltlog.ingest.kafka.topic_settings import own_settings, told_settings
+from siltlog.ingest.topics.kafka_settings import own_settings, told_settings
 
 
 def test_kafkas_names_and_values_are_ours() -> None:

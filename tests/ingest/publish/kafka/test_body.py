@@ -12,7 +12,7 @@ from siltlog.infra.errors import Refused
 from siltlog.infra.kafka.batch import check
 from siltlog.infra.kafka.columns import columns
 from siltlog.infra.kafka.records import encode
-from siltlog.ingest.kafka.body import body_of, check_tombstones
+from siltlog.ingest.publish.kafka.body import body_of, check_tombstones
 from siltlog.ingest.records.body import Body, Rows
 
 _BYTES = st.none() | st.binary(max_size=20)

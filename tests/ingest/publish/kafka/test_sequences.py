@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from siltlog.ingest.kafka.sequences import BEHIND_MAX, SEQUENCES, Place, own_sequence
 from siltlog.ingest.producers.sequencer import Append, Duplicate, ProducerBatch, Refusal, Sequencer
+from siltlog.ingest.publish.kafka.sequences import BEHIND_MAX, SEQUENCES, Place, own_sequence
 
 _NEXT = st.integers(1, 2**40)
 

@@ -1,6 +1,6 @@
 """What is remembered of batches that were refused before their producer was known."""
 
-from siltlog.ingest.kafka.refused import REFUSED_MAX, TRIED_SECONDS, RefusedBatches, Sender
+from siltlog.ingest.publish.kafka.refused import REFUSED_MAX, TRIED_SECONDS, RefusedBatches, Sender
 
 
 def test_only_what_lies_behind_the_lowest_that_was_refused_waits() -> None:

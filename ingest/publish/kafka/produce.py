@@ -17,11 +17,11 @@ from siltlog.infra.kafka.batch import BatchHead, Rejected, check, numbering
 from siltlog.infra.kafka.columns import columns
 from siltlog.infra.kafka.errors import KafkaError
 from siltlog.infra.limits import TURN_ITEMS
-from siltlog.ingest.kafka.body import body_of, check_tombstones
-from siltlog.ingest.kafka.refused import RefusedBatches, Sender
-from siltlog.ingest.kafka.sequences import Place, own_sequence
 from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.producers.check import Producer
+from siltlog.ingest.publish.kafka.body import body_of, check_tombstones
+from siltlog.ingest.publish.kafka.refused import RefusedBatches, Sender
+from siltlog.ingest.publish.kafka.sequences import Place, own_sequence
 from siltlog.ingest.publish.publishing import ANYBODY, Absent, Acks, Published, Publisher, Publishing
 from siltlog.ingest.records.body import ROWS_MAX, Body
 

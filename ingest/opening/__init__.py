@@ -1,1 +1,0 @@
-"""Starts a node: it reads what its WAL holds, and takes the topics that go on here."""
