@@ -1,7 +1,8 @@
 """Names that outlive a process: paths, topics, headers, variables.
 
 A name here is part of the stored format or of the contract with users. Changing one needs a migration. Those in the log
-of a Delta table are in `delta_names.py`, columns in `columns.py`, keys of Redis in `redis/keys.py`.
+of a Delta table are in `delta_names.py`, columns in `columns.py`, producers that no user chose in `producer_names.py`,
+keys of Redis in `redis/keys.py`.
 """
 
 import re
@@ -47,55 +48,6 @@ def kafka_group_id(group: str) -> str:
     return unquote(group)
 
 
-IDEMPOTENCY_PREFIX = "key:"
-"""Begins the producer id of a request with an Idempotency-Key; no name of a user has a colon."""
-
-
-def idempotent_producer(key_hash: str, body_hash: str, partitions: int) -> str:
-    """The producer that such a request is; it says of which key and body, and by how many partitions it was split."""
-    return f"{IDEMPOTENCY_PREFIX}{key_hash}:{body_hash}:{partitions}"
-
-
-KAFKA_PREFIX = "kafka:"
-"""Begins the producer id of an idempotent producer of Kafka, whose own number follows."""
-
-
-def kafka_producer(producer_id: int) -> str:
-    """The producer that an idempotent producer of Kafka is."""
-    return f"{KAFKA_PREFIX}{producer_id}"
-
-
-def dead_letter_producer(group: str, topic_id: str, partition: int, line: int) -> str:
-    """Names the producer that copies what a group gives up in a partition; its sequences are offsets there.
-
-    When the group goes back and gives up what lies before, the next in `line` does.
-    """
-    return f"dlq:{group}/{topic_id}/{partition}/{line}"
-
-
-def replay_prefix(replay_id: str) -> str:
-    """Begins every producer of a replay."""
-    return f"replay:{replay_id}/"
-
-
-def replay_producer(replay_id: str, chosen: str, topic_id: str, partition: int) -> str:
-    """Names the producer that brings a partition's dead letters back; its sequences are their offsets.
-
-    `chosen` says which were asked for.
-    """
-    return f"{replay_prefix(replay_id)}{chosen}/{topic_id}/{partition}"
-
-
-def replay_run_producer(run: str, partition: int) -> str:
-    """Names the producer of what a run of `silt replay` reads from a partition; its sequences are the offsets there."""
-    return f"replay-{run}-{partition}"
-
-
-def replay_run_seat(run: str) -> str:
-    """Publishes nothing: the process that claimed it last has the run."""
-    return f"replay-{run}-seat"
-
-
 def topic_name_problem(name: str) -> str | None:
     """Why a user cannot create a topic called `name`; None when they can."""
     problem = name_problem(name)
@@ -125,21 +77,6 @@ AUDIT_TOPIC = "_audit"
 
 METRICS_TOPIC = "_metrics"
 """What nodes measured: each minute in partition 0, each hour in partition 1; keys are nodes."""
-
-
-def metrics_producer(node: str) -> str:
-    """Names the producer that publishes what a node measured to METRICS_TOPIC; sequences are minutes, or hours."""
-    return f"metrics:{node}"
-
-
-def audit_producer(chain: str) -> str:
-    """Names the producer that publishes a chain of AUDIT_TOPIC; its sequences are those of the records."""
-    return f"audit:{chain}"
-
-
-def job_producer(run_id: str) -> str:
-    """Names the producer that publishes a run to JOBS_TOPIC, so that it is there once however often it is told."""
-    return f"run:{run_id}"
 
 
 def offset_key(group: str, topic_id: str, partition: int) -> bytes:
