@@ -13,7 +13,7 @@ import pyarrow as pa
 from benchmarks.bench import Bench
 from benchmarks.figure import Figure
 from benchmarks.records import table as random_records
-from siltlog.infra import names
+from siltlog.infra import delta_names, names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.columns import FILE_SCHEMA, TIMESTAMP, nulls
 from siltlog.infra.settings.topic_config import TopicConfig
@@ -104,10 +104,10 @@ def _planning() -> Iterator[Figure]:
     """Plans for a table that nobody wrote: a plan looks at names, offsets, sizes and times."""
     per_partition = FILES // PLANNED_PARTITIONS
     properties = {
-        names.PROPERTY_PARTITIONS: str(PLANNED_PARTITIONS),
-        names.PROPERTY_CONFIG_PREFIX + "cleanup.policy": "compact,delete",
+        delta_names.PROPERTY_PARTITIONS: str(PLANNED_PARTITIONS),
+        delta_names.PROPERTY_CONFIG_PREFIX + "cleanup.policy": "compact,delete",
     }
-    offsets = {names.txn_offset(p): per_partition * FILE_RECORDS for p in range(PLANNED_PARTITIONS)}
+    offsets = {delta_names.txn_offset(p): per_partition * FILE_RECORDS for p in range(PLANNED_PARTITIONS)}
     now_ms = _clock.now_us() // 1000
     made = [_planned_file(p, number, now_ms) for p in range(PLANNED_PARTITIONS) for number in range(per_partition)]
     snapshot = TableSnapshot.build(1, properties, offsets, made)

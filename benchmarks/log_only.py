@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from siltlog.infra import names
+from siltlog.infra import delta_names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.store import ObjectStore
@@ -58,7 +58,7 @@ class LogOnly:
             *(add_action(file, data_change=False) for file in added),
         ]
         commit_id = str(uuid.uuid4())
-        transactions = {names.txn_offset(0): self.door.snapshot.version}
+        transactions = {delta_names.txn_offset(0): self.door.snapshot.version}
         self.door.commit(commit_id, lambda _: lambda delta: commit_actions(delta, actions, transactions, commit_id))
 
     def add_and_remove(self, count: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from benchmarks.bench import Bench
 from benchmarks.figure import Figure
-from siltlog.infra import names
+from siltlog.infra import delta_names, names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.settings.topic_config import TopicConfig
@@ -79,7 +79,7 @@ def _fill(store: ObjectStore, files: int) -> None:
         commit_actions(
             open_handle(store, TOPIC),
             [add_action(file, data_change=True) for file in added],
-            {names.txn_offset(partition): end for partition in range(PARTITIONS)},
+            {delta_names.txn_offset(partition): end for partition in range(PARTITIONS)},
             str(uuid.uuid4()),
         )
     # A table is checked, file by file, for what was added since its last checkpoint.

@@ -37,7 +37,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "head, high watermark, wake": ("siltlog.ingest.log.group_commit:GroupCommit._durable",),
     "make the reply": (
         "siltlog.ingest.publish.http:publish_reply",
-        "siltlog.ingest.publish.fast:publish_reply",
+        "siltlog.ingest.publish.exchange:publish_reply",
     ),
     "write the reply to its socket": ("siltlog.infra.http.connection.gathering:Gathering.flush",),
     "flush: Parquet file": ("siltlog.ingest.flush.flush:Flush._write",),

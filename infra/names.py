@@ -1,6 +1,8 @@
-"""Every name that outlives a process: paths, table properties, app transactions, headers, keys.
+"""Names that outlive a process: paths, topics, headers, variables.
 
-A name here is part of the stored format or of the contract with users. Changing one needs a migration.
+A name here is part of the stored format or of the contract with users. Changing one needs a migration. Those in the log
+of a Delta table are in `delta_names.py`, columns in `columns.py`, producers that no user chose in `producer_names.py`,
+keys of Redis in `redis/keys.py`.
 """
 
 import re
@@ -46,55 +48,6 @@ def kafka_group_id(group: str) -> str:
     return unquote(group)
 
 
-IDEMPOTENCY_PREFIX = "key:"
-"""Begins the producer id of a request with an Idempotency-Key; no name of a user has a colon."""
-
-
-def idempotent_producer(key_hash: str, body_hash: str, partitions: int) -> str:
-    """The producer that such a request is; it says of which key and body, and by how many partitions it was split."""
-    return f"{IDEMPOTENCY_PREFIX}{key_hash}:{body_hash}:{partitions}"
-
-
-KAFKA_PREFIX = "kafka:"
-"""Begins the producer id of an idempotent producer of Kafka, whose own number follows."""
-
-
-def kafka_producer(producer_id: int) -> str:
-    """The producer that an idempotent producer of Kafka is."""
-    return f"{KAFKA_PREFIX}{producer_id}"
-
-
-def dead_letter_producer(group: str, topic_id: str, partition: int, line: int) -> str:
-    """Names the producer that copies what a group gives up in a partition; its sequences are offsets there.
-
-    When the group goes back and gives up what lies before, the next in `line` does.
-    """
-    return f"dlq:{group}/{topic_id}/{partition}/{line}"
-
-
-def replay_prefix(replay_id: str) -> str:
-    """Begins every producer of a replay."""
-    return f"replay:{replay_id}/"
-
-
-def replay_producer(replay_id: str, chosen: str, topic_id: str, partition: int) -> str:
-    """Names the producer that brings a partition's dead letters back; its sequences are their offsets.
-
-    `chosen` says which were asked for.
-    """
-    return f"{replay_prefix(replay_id)}{chosen}/{topic_id}/{partition}"
-
-
-def replay_run_producer(run: str, partition: int) -> str:
-    """Names the producer of what a run of `silt replay` reads from a partition; its sequences are the offsets there."""
-    return f"replay-{run}-{partition}"
-
-
-def replay_run_seat(run: str) -> str:
-    """Publishes nothing: the process that claimed it last has the run."""
-    return f"replay-{run}-seat"
-
-
 def topic_name_problem(name: str) -> str | None:
     """Why a user cannot create a topic called `name`; None when they can."""
     problem = name_problem(name)
@@ -124,21 +77,6 @@ AUDIT_TOPIC = "_audit"
 
 METRICS_TOPIC = "_metrics"
 """What nodes measured: each minute in partition 0, each hour in partition 1; keys are nodes."""
-
-
-def metrics_producer(node: str) -> str:
-    """Names the producer that publishes what a node measured to METRICS_TOPIC; sequences are minutes, or hours."""
-    return f"metrics:{node}"
-
-
-def audit_producer(chain: str) -> str:
-    """Names the producer that publishes a chain of AUDIT_TOPIC; its sequences are those of the records."""
-    return f"audit:{chain}"
-
-
-def job_producer(run_id: str) -> str:
-    """Names the producer that publishes a run to JOBS_TOPIC, so that it is there once however often it is told."""
-    return f"run:{run_id}"
 
 
 def offset_key(group: str, topic_id: str, partition: int) -> bytes:
@@ -348,82 +286,6 @@ def backup_file(topic_id: str, path: str) -> str:
     return f"{BACKUP_FILES_FOLDER}/{topic_id}/{path}"
 
 
-# App transactions of a topic table (Delta `txn` actions).
-def txn_offset(partition: int) -> str:
-    """The table offset: exclusive end of what the table holds."""
-    return f"offset/{partition}"
-
-
-def txn_start(partition: int) -> str:
-    """The log start offset."""
-    return f"start/{partition}"
-
-
-def txn_epoch(partition: int) -> str:
-    """The fencing number of the partition's owner."""
-    return f"epoch/{partition}"
-
-
-def txn_released(partition: int) -> str:
-    """The epoch that its owner handed back after flushing everything."""
-    return f"released/{partition}"
-
-
-def txn_shipped(partition: int) -> str:
-    """The epoch under which nothing is acknowledged or shown that is in neither a journal nor the table."""
-    return f"shipped/{partition}"
-
-
-def txn_state(partition: int) -> str:
-    """The newest object of producer state that was beside the table by then: it is named by that offset."""
-    return f"state/{partition}"
-
-
-def txn_rewrite(partition: int) -> str:
-    """Taken by every rewrite, so that two from one snapshot cannot both land."""
-    return f"rewrite/{partition}"
-
-
-def txn_compacted(partition: int) -> str:
-    """Below this offset key compaction may have removed records, and has kept the last of each key."""
-    return f"compacted/{partition}"
-
-
-def txn_erased(partition: int) -> str:
-    """Below this offset records may be missing, as every record of some key was erased."""
-    return f"erased/{partition}"
-
-
-def txn_tombstones(partition: int) -> str:
-    """A tombstone below this offset has been the last of its key since `txn_tombstones_since`; 0: none is awaited."""
-    return f"tombstones/{partition}"
-
-
-def txn_tombstones_since(partition: int) -> str:
-    """Milliseconds since 1970."""
-    return f"tombstones-since/{partition}"
-
-
-# Table properties.
-PROPERTY_PREFIX = "siltlog."
-PROPERTY_TOPIC_ID = "siltlog.topic.id"
-PROPERTY_PARTITIONS = "siltlog.partitions"
-PROPERTY_JOURNALS = "siltlog.journals"
-"""The epochs of a topic that ships, with the journals that have what its table may not have yet; the newest is last."""
-PROPERTY_PARTITIONS_EVER = "siltlog.partitions.ever"
-PROPERTY_PARTITIONS_HISTORY = "siltlog.partitions.history"
-PROPERTY_CREATED_AT = "siltlog.created.at"
-PROPERTY_DELETED = "siltlog.deleted"
-PROPERTY_CONFIG_PREFIX = "siltlog.config."
-PROPERTY_GAPS_PREFIX = "siltlog.gaps."
-COMMIT_INFO_ID = "siltlog.commit"
-STATISTICS_FOOTER_CRC = "siltlogFooterCrc"
-"""A field of an Add action's statistics: CRC-32 of the Parquet footer, which has no checksum of its own."""
-STATISTICS_CONTENT_CRC = "siltlogContentCrc"
-"""A field beside it: CRC-32C of the whole file, as page headers have no checksum either."""
-COMMIT_INFO_TRANSACTIONS = "siltlog.transactions"
-"""How many app transactions a commit has; they come last in it, so that a commit cut short is known."""
-
 # HTTP.
 HEADER_REQUEST_ID = "Silt-Request-Id"
 HEADER_GIVEN_REQUEST_ID = "X-Request-Id"
@@ -489,52 +351,6 @@ TOKEN_SUBPROTOCOL = "silt.bearer."  # noqa: S105 (how a subprotocol begins)
 """Begins the subprotocol that is no protocol, but the token of a page, which cannot set header fields."""
 ARROW_METADATA_KEY = "silt"
 """Schema metadata of an Arrow reply to POST /v1/fetch: JSON of its `partitions`."""
-
-
-# Redis: one hash tag per group, so that one Lua script may touch all of a group's keys.
-def group_key(group: str, part: str) -> str:
-    return f"silt:{{{group}}}:{part}"
-
-
-GROUP_PARTS = (
-    "state",  # hash: generation, revision, stale, run_id, hold, lost, regained, created, emptied, urgent, log, and of
-    # each log restored/{cluster id}, keeper/{cluster id}, view/{cluster id}; of a classic group type, phase, joined,
-    # deadline, extends, protocol_type, protocol, leader
-    "members",  # hash: member -> subscription, timeouts, reset policy, instance id (msgpack)
-    "sessions",  # sorted set: member -> end of its session, Redis ms
-    "held",  # hash: member -> the partitions it holds and since when (msgpack)
-    "owners",  # hash: partition -> the member that holds it
-    "moves",  # hash: partition -> the member that gets it once its holder let go ("" for nobody)
-    "revoked",  # sorted set: partition -> until when its holder must let go, Redis ms
-    "topics",  # hash: topic -> partitions it had when the group first saw it
-    "offsets",  # hash: partition -> committed offset, version, metadata, Redis ms (msgpack)
-    "refused",  # sorted set: member that left, expired or was fenced -> until when it is refused, Redis ms
-    "instances",  # hash: instance id -> the member that has it
-    "attempts",  # hash: partition -> what is known of handling records that the group has not passed (msgpack)
-    "unsaved",  # hash: partition whose offset `_offsets` is yet to have -> 1 when nobody may be told before, 0
-    "protocols",  # hash: member of a classic group -> what it sent with each protocol (msgpack)
-    "assignments",  # hash: member of a classic group -> what its leader gave it, and the partitions in that (msgpack)
-    "arrived",  # set: members of a classic group that have joined, or synced, in this phase
-)
-"""The keys of a group, in the order in which scripts take them. A partition is `{topic}/{topic id}/{partition}`."""
-
-GROUPS_KEY = "silt:groups"
-"""Sorted set of every group, all with score 0."""
-
-
-def restored_key(cluster_id: str) -> str:
-    """A hash with the `epoch` of the keeper of `_offsets` that has restored all groups since Redis was emptied."""
-    return f"silt:keeper:{cluster_id}"
-
-
-def redis_key(cluster_id: str) -> str:
-    """A hash with a random `value`, by which nodes of a cluster know that they have the same Redis."""
-    return f"silt:cluster:{cluster_id}"
-
-
-def keeper_text(epoch: int) -> str:
-    """An epoch of `_offsets` as the scripts compare it."""
-    return f"{epoch:020d}"
 
 
 # Environment and files.

@@ -27,7 +27,7 @@ from siltlog.consumers.groups.messages import (
 from siltlog.consumers.groups.scripts import Key
 from siltlog.consumers.reading.fetch import Fetcher, FetchPosition
 from siltlog.consumers.reading.view import SystemLog, TopicView
-from siltlog.infra import names
+from siltlog.infra import producer_names
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import problem
 
@@ -162,7 +162,7 @@ class DeadLetters:
         """Returns the producer id that copies the record at `offset`, and the offset of a copy made before."""
         start = topic.partitions[key.partition].bounds().log_start_offset
         for line in count():
-            producer_id = names.dead_letter_producer(group, key.topic_id, key.partition, line)
+            producer_id = producer_names.dead_letter_producer(group, key.topic_id, key.partition, line)
             last = await self._system.last_of(topic.name, key.partition, producer_id)
             if last is None or last[0] < offset:
                 return producer_id, None

@@ -16,7 +16,7 @@ from siltlog.consumers.groups.messages import Name, Whole
 from siltlog.consumers.reading.fetch import Fetcher, find_partition
 from siltlog.consumers.reading.reader import check_there
 from siltlog.consumers.reading.view import LogView, SystemLog, TopicView
-from siltlog.infra import names
+from siltlog.infra import names, producer_names
 from siltlog.infra.arrow.partitioner import PARTITIONERS
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import UnknownTopic, problem
@@ -89,12 +89,12 @@ class Replay:
                         offset=at.offset,
                     )
             for partition, offsets in sorted(wanted.items()):
-                producer_id = names.replay_producer(request.replay_id, chosen, dead.topic_id, partition)
+                producer_id = producer_names.replay_producer(request.replay_id, chosen, dead.topic_id, partition)
                 await self._replay(dead, partition, offsets, marks[partition], target, producer_id, done)
             return done
 
     async def _check_unused(self, topic: str, replay_id: str, chosen: str) -> None:
-        prefix = names.replay_prefix(replay_id)
+        prefix = producer_names.replay_prefix(replay_id)
         known = await self._system.producers_of(topic, prefix)
         used = {producer.removeprefix(prefix).partition("/")[0] for producer in known}
         if used - {chosen}:

@@ -41,10 +41,10 @@ from siltlog.consumers.groups.topics import Commit, GroupTopics, pattern_problem
 from siltlog.consumers.groups.upkeep import FOR_EVER, OffsetUpkeep
 from siltlog.consumers.groups.waiters import Waiter
 from siltlog.consumers.reading.view import LogView
-from siltlog.infra import names
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.records import Lag
+from siltlog.infra.redis.keys import GROUPS_KEY, group_key
 from siltlog.infra.security.grant import Access, cap_reached
 
 if TYPE_CHECKING:
@@ -449,9 +449,9 @@ class Groups:
             command
             for group in groups
             for command in (
-                ("HMGET", names.group_key(group, "state"), "created", "stale", "type", "phase", "protocol_type"),
-                ("ZCARD", names.group_key(group, "sessions")),
-                ("HLEN", names.group_key(group, "moves")),
+                ("HMGET", group_key(group, "state"), "created", "stale", "type", "phase", "protocol_type"),
+                ("ZCARD", group_key(group, "sessions")),
+                ("HLEN", group_key(group, "moves")),
             )
         ]
         replies = await self._redis.commands(commands) if commands else []
@@ -474,7 +474,7 @@ class Groups:
         page = count if sees is None else max(count, LISTED_AT_ONCE)
         groups: list[str] = []
         while len(groups) < count:
-            found = await self._redis.command("ZRANGEBYLEX", names.GROUPS_KEY, low, high, "LIMIT", 0, page)
+            found = await self._redis.command("ZRANGEBYLEX", GROUPS_KEY, low, high, "LIMIT", 0, page)
             found = [name.decode() for name in found]
             groups += found if sees is None else sees(found)
             if len(found) < page:
@@ -487,7 +487,7 @@ class Groups:
         groups_max = None if actor is None else actor.groups_max
         if actor is None or groups_max is None:
             return
-        if await self._redis.command("ZSCORE", names.GROUPS_KEY, group) is not None:
+        if await self._redis.command("ZSCORE", GROUPS_KEY, group) is not None:
             return
 
         def own(found: list[str]) -> list[str]:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
-from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.redis.keys import restored_key
 
 if TYPE_CHECKING:
     from siltlog.consumers.groups.snapshots import OffsetSnapshots
@@ -95,7 +95,7 @@ class Keepers:
         if self.is_here:
             await self._here.restore_emptied()
             return
-        restored = await self._redis.command("HGET", names.restored_key(self.cluster_id), "epoch")
+        restored = await self._redis.command("HGET", restored_key(self.cluster_id), "epoch")
         if restored is None or int(restored) < self.epoch:
             await self._done(KeeperAsked("restore_emptied"))
 

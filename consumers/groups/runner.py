@@ -14,9 +14,9 @@ from siltlog.consumers.groups.scripts import GroupScripts, Key, Reply
 from siltlog.consumers.groups.snapshots import OffsetSnapshots
 from siltlog.consumers.groups.topics import GroupTopics
 from siltlog.consumers.groups.waiters import GroupWaiters
-from siltlog.infra import names
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError, Unavailable, problem
+from siltlog.infra.redis.keys import GROUPS_KEY, group_key, keeper_text
 
 if TYPE_CHECKING:
     from siltlog.infra.redis.connection import RedisConnection
@@ -137,7 +137,7 @@ class GroupRunner:
             return await self._step(transition, group, request)
         body = {**request, "log": self.keepers.cluster_id}
         for _ in range(RESTORES_MAX):
-            body["keeper"] = names.keeper_text(self.keepers.epoch)
+            body["keeper"] = keeper_text(self.keepers.epoch)
             reply = await self._step(transition, group, body)
             if reply["status"] == "unrestored":
                 restored = await self.keepers.restore(group)
@@ -231,8 +231,8 @@ class GroupRunner:
     async def _unlist(self, group: str) -> None:
         """One that was created again meanwhile stays listed."""
         self._known.pop(group, None)
-        await self._redis.command("ZREM", names.GROUPS_KEY, group)
-        if await self._redis.command("HEXISTS", names.group_key(group, "state"), "created"):
+        await self._redis.command("ZREM", GROUPS_KEY, group)
+        if await self._redis.command("HEXISTS", group_key(group, "state"), "created"):
             await self._list(group)
 
     async def tick(self) -> None:
@@ -342,9 +342,7 @@ class GroupRunner:
             await self._follow_generations(groups)
 
     async def _follow_generations(self, groups: Sequence[str]) -> None:
-        stored = await self._redis.commands(
-            [("HGET", names.group_key(group, "state"), "generation") for group in groups]
-        )
+        stored = await self._redis.commands([("HGET", group_key(group, "state"), "generation") for group in groups])
         for group, generation in zip(groups, stored, strict=True):
             known = self._known.get(group)
             if known is None:
@@ -376,7 +374,7 @@ class GroupRunner:
         """Every group there is."""
         after = "-"
         while True:
-            page = await self._redis.command("ZRANGEBYLEX", names.GROUPS_KEY, after, "+", "LIMIT", 0, SCAN_PAGE)
+            page = await self._redis.command("ZRANGEBYLEX", GROUPS_KEY, after, "+", "LIMIT", 0, SCAN_PAGE)
             for name in page:
                 yield name.decode()
             if len(page) < SCAN_PAGE:
@@ -384,7 +382,7 @@ class GroupRunner:
             after = "(" + page[-1].decode()
 
     async def _list(self, group: str) -> None:
-        await self._redis.command("ZADD", names.GROUPS_KEY, 0, group)
+        await self._redis.command("ZADD", GROUPS_KEY, 0, group)
 
     def _known_of(self, group: str) -> _Known:
         known = self._known.get(group)

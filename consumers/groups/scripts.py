@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from siltlog.infra import names
 from siltlog.infra.errors import problem
+from siltlog.infra.redis.keys import GROUP_PARTS, group_key
 
 if TYPE_CHECKING:
     from siltlog.infra.redis.connection import RedisConnection, Script
@@ -130,7 +130,7 @@ class GroupScripts:
 
     async def run(self, transition: str, group: str, request: Mapping[str, Any]) -> Reply:
         """One transition of `group`, atomic, in one round trip. Raises Unavailable without Redis."""
-        keys = [names.group_key(group, part) for part in names.GROUP_PARTS]
+        keys = [group_key(group, part) for part in GROUP_PARTS]
         reply: Reply = await self._scripts[transition](keys, request)
         return reply
 

@@ -10,6 +10,7 @@ from siltlog.consumers.groups.scripts import Key, Reply
 from siltlog.consumers.groups.topics import GroupTopics
 from siltlog.infra import names
 from siltlog.infra.errors import problem
+from siltlog.infra.redis.keys import keeper_text, restored_key
 
 if TYPE_CHECKING:
     from siltlog.infra.redis.connection import RedisConnection
@@ -117,7 +118,7 @@ class OffsetSnapshots:
     async def restore_emptied(self) -> None:
         """Gives every group back what it had where Redis was emptied, so that a list of groups has them all."""
         await self._loaded()
-        key = names.restored_key(self.cluster_id)
+        key = restored_key(self.cluster_id)
         if int(await self._redis.command("HGET", key, "epoch") or -1) >= self.epoch:
             return
         for group in self._offsets.table.groups():
@@ -193,7 +194,7 @@ class OffsetSnapshots:
 
     async def _as_keeper(self, transition: str, group: str, request: Mapping[str, Any]) -> Reply:
         """One transition that Redis refuses once it has heard of a later keeper. Raises Unavailable then."""
-        tenure = {"restores": self.cluster_id, "keeper": names.keeper_text(self.epoch)}
+        tenure = {"restores": self.cluster_id, "keeper": keeper_text(self.epoch)}
         reply = await self._step(transition, group, {**request, **tenure})
         if reply["status"] == "fenced_keeper":
             raise problem("coordinator_unavailable", _FENCED, retry_after_ms=LOAD_RETRY_MS)

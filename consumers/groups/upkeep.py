@@ -12,10 +12,10 @@ from siltlog.consumers.groups.saved_offsets import LOAD_RETRY_MS, OffsetLog, Sav
 from siltlog.consumers.groups.scripts import Key
 from siltlog.consumers.groups.snapshots import OffsetSnapshots
 from siltlog.consumers.reading.view import LogView, PartitionView, TopicView
-from siltlog.infra import names
 from siltlog.infra.clock import MICROS_PER_SECOND, Clock
 from siltlog.infra.errors import SiltlogError, Unavailable
 from siltlog.infra.records import Lag
+from siltlog.infra.redis.keys import group_key
 
 if TYPE_CHECKING:
     from siltlog.infra.redis.connection import RedisConnection
@@ -158,7 +158,7 @@ class OffsetUpkeep:
         groups = [group async for group in self._runner.listed()]
         for first in range(0, len(groups), SCAN_PAGE):
             page = groups[first : first + SCAN_PAGE]
-            there = await self._redis.commands([("EXISTS", names.group_key(group, "unsaved")) for group in page])
+            there = await self._redis.commands([("EXISTS", group_key(group, "unsaved")) for group in page])
             for group, unsaved in zip(page, there, strict=True):
                 if unsaved:
                     self._snapshots.note(group)

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from siltlog.infra import costs
-from siltlog.infra.costs import Requests, flush, flush_rate, month_of
+from siltlog.infra.store import costs
+from siltlog.infra.store.costs import Requests, flush, flush_rate, month_of
 
 GB = 2**30
 MIB = 2**20

@@ -3,9 +3,9 @@
 import secrets
 from collections.abc import Callable
 
-from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.redis.connection import RedisConnection
+from siltlog.infra.redis.keys import redis_key
 
 VALUE_BYTES = 16
 RETRY_MS = 2_000
@@ -32,7 +32,7 @@ class SameRedis:
         self.value = ""
         """What this node has found last, for its own beats."""
         self._redis = redis
-        self._key = names.redis_key(cluster_id)
+        self._key = redis_key(cluster_id)
         self._controllers = controllers
 
     async def look(self) -> None:

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from siltlog.infra.errors import ConfigError
-from siltlog.infra.secret_file import read_secret_line
+from siltlog.infra.security.secret_file import read_secret_line
 
 SECRET_BYTES_MIN = 32
 _KEY_BYTES = 32

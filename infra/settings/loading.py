@@ -18,7 +18,7 @@ from siltlog.infra.child_environment import OF_TRACES, of_jobs, of_queries
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.locations import redis_url
 from siltlog.infra.redaction import HIDDEN, without_password
-from siltlog.infra.secret_file import open_to_others, read_secret
+from siltlog.infra.security.secret_file import open_to_others, read_secret
 from siltlog.infra.settings.changed import changed_path, read_changed
 from siltlog.infra.settings.environment import is_link, misspelt
 from siltlog.infra.settings.settings import SCHEDULE_PREFIX, SECRETS, ServerSettings

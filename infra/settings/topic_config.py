@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
-from siltlog.infra import names
+from siltlog.infra import delta_names
 from siltlog.infra.clock import TIME_MAX_US, TIME_MIN_US
 from siltlog.infra.errors import problem
 from siltlog.infra.settings.suggestion import did_you_mean
@@ -196,14 +196,17 @@ class TopicConfig:
         Those of `former` that are not among them are put back: a property cannot be removed, so it is emptied.
         """
         texts = {name: str(value) for name, value in self.own.items()}
-        return {names.PROPERTY_CONFIG_PREFIX + name: text for name, text in (dict.fromkeys(former, "") | texts).items()}
+        return {
+            delta_names.PROPERTY_CONFIG_PREFIX + name: text
+            for name, text in (dict.fromkeys(former, "") | texts).items()
+        }
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str], server: Mapping[str, Value] | None = None) -> "TopicConfig":
         """Leaves out what this version does not know. Raises Refused `invalid_config` for a value that is not valid."""
         own: dict[str, Value] = {}
         for name, setting in SETTINGS.items():
-            text = properties.get(names.PROPERTY_CONFIG_PREFIX + name, "")
+            text = properties.get(delta_names.PROPERTY_CONFIG_PREFIX + name, "")
             if text:
                 own[name] = int(text) if setting.kind == "int" and _INTEGER.fullmatch(text) else text
         return cls(own, server)

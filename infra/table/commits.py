@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
-from siltlog.infra import names
+from siltlog.infra import delta_names
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import Fenced, OutcomeUnknown, SiltlogError, Unavailable, problem
 from siltlog.infra.store.local import LocalStore
@@ -232,8 +232,8 @@ class TableLog:
             raise self._overtaken(plan_version, "the log was cleaned since") from error
         configuration = handle.metadata().configuration
         if (
-            configuration.get(names.PROPERTY_TOPIC_ID) != self.topic_id
-            or configuration.get(names.PROPERTY_DELETED) == TRUE
+            configuration.get(delta_names.PROPERTY_TOPIC_ID) != self.topic_id
+            or configuration.get(delta_names.PROPERTY_DELETED) == TRUE
         ):
             raise self._gone()
         return handle

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from siltlog.infra import names
+from siltlog.infra import delta_names, names
 from siltlog.infra.arrow.arrays import fixed_array, numbers_of
 from siltlog.infra.clock import format_us, parse_us
 from siltlog.infra.columns import FILE_SCHEMA, TABLE_SCHEMA
@@ -91,9 +91,9 @@ class DataFile:
             nulls["timestamp"] = 0
         statistics = {"numRecords": self.rows, "minValues": minimum, "maxValues": maximum, "nullCount": nulls}
         if self.footer_crc is not None:
-            statistics[names.STATISTICS_FOOTER_CRC] = self.footer_crc
+            statistics[delta_names.STATISTICS_FOOTER_CRC] = self.footer_crc
         if self.content_crc is not None:
-            statistics[names.STATISTICS_CONTENT_CRC] = self.content_crc
+            statistics[delta_names.STATISTICS_CONTENT_CRC] = self.content_crc
         return json.dumps(statistics, separators=(",", ":"))
 
 

@@ -13,7 +13,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Tr
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from siltlog.infra import names
+from siltlog.infra import delta_names, names
 from siltlog.infra.columns import TABLE_SCHEMA
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.store.disk_space import says_full
@@ -158,7 +158,10 @@ def first_entry(
 
 def _properties(commit_id: str, transactions: Mapping[str, int], retries: int | None) -> CommitProperties:
     return CommitProperties(
-        custom_metadata={names.COMMIT_INFO_ID: commit_id, names.COMMIT_INFO_TRANSACTIONS: len(transactions)},
+        custom_metadata={
+            delta_names.COMMIT_INFO_ID: commit_id,
+            delta_names.COMMIT_INFO_TRANSACTIONS: len(transactions),
+        },
         max_commit_retries=retries,
         app_transactions=[Transaction(app_id, number) for app_id, number in transactions.items()],
     )

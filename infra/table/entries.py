@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from siltlog.infra import names
+from siltlog.infra import delta_names, names
 from siltlog.infra.errors import problem
 from siltlog.infra.store.store import REQUESTS_AT_ONCE, ObjectStore
 from siltlog.infra.table.data_file import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US, DataFile, bounded_timestamps
@@ -34,8 +34,8 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class _CommitInfo(msgspec.Struct, frozen=True):
-    commit_id: str | None = msgspec.field(name=names.COMMIT_INFO_ID, default=None)
-    transactions: int | None = msgspec.field(name=names.COMMIT_INFO_TRANSACTIONS, default=None)
+    commit_id: str | None = msgspec.field(name=delta_names.COMMIT_INFO_ID, default=None)
+    transactions: int | None = msgspec.field(name=delta_names.COMMIT_INFO_TRANSACTIONS, default=None)
 
 
 class _Add(msgspec.Struct, frozen=True, rename="camel"):
@@ -76,8 +76,8 @@ class _Statistics(msgspec.Struct, frozen=True, rename="camel"):
     num_records: int
     min_values: _Bounds
     max_values: _Bounds
-    footer_crc: int | None = msgspec.field(name=names.STATISTICS_FOOTER_CRC, default=None)
-    content_crc: int | None = msgspec.field(name=names.STATISTICS_CONTENT_CRC, default=None)
+    footer_crc: int | None = msgspec.field(name=delta_names.STATISTICS_FOOTER_CRC, default=None)
+    content_crc: int | None = msgspec.field(name=delta_names.STATISTICS_CONTENT_CRC, default=None)
 
 
 class _LastCheckpoint(msgspec.Struct, frozen=True):

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 
-from siltlog.infra import names
+from siltlog.infra import delta_names, names
 from siltlog.infra.clock import format_us
 from siltlog.infra.errors import problem
 from siltlog.infra.settings.topic_config import REMOVED_FILES_MS_MAX, TopicConfig
@@ -17,12 +17,12 @@ from siltlog.infra.table.snapshot import FALSE, TRUE, TableSnapshot, interval, r
 
 _LOG_PROPERTIES = {"delta.logRetentionDuration": interval(RETENTION_MS)}
 _OF_RECORDS = (
-    names.txn_shipped,
-    names.txn_state,
-    names.txn_compacted,
-    names.txn_erased,
-    names.txn_tombstones,
-    names.txn_tombstones_since,
+    delta_names.txn_shipped,
+    delta_names.txn_state,
+    delta_names.txn_compacted,
+    delta_names.txn_erased,
+    delta_names.txn_tombstones,
+    delta_names.txn_tombstones_since,
 )
 """The app transactions that say something of records: 0 where there are none any more."""
 
@@ -33,12 +33,12 @@ def new_properties(topic_id: str, partitions: int, config: TopicConfig, created_
         **_LOG_PROPERTIES,
         **removed_files_property(config.integer("removed.files.retention.ms")),
         **config.properties(),
-        names.PROPERTY_TOPIC_ID: topic_id,
-        names.PROPERTY_DELETED: FALSE,
-        names.PROPERTY_PARTITIONS: str(partitions),
-        names.PROPERTY_PARTITIONS_EVER: str(partitions),
-        names.PROPERTY_PARTITIONS_HISTORY: json.dumps([_history_entry(partitions, ())]),
-        names.PROPERTY_CREATED_AT: format_us(created_us),
+        delta_names.PROPERTY_TOPIC_ID: topic_id,
+        delta_names.PROPERTY_DELETED: FALSE,
+        delta_names.PROPERTY_PARTITIONS: str(partitions),
+        delta_names.PROPERTY_PARTITIONS_EVER: str(partitions),
+        delta_names.PROPERTY_PARTITIONS_HISTORY: json.dumps([_history_entry(partitions, ())]),
+        delta_names.PROPERTY_CREATED_AT: format_us(created_us),
     }
 
 
@@ -68,9 +68,9 @@ def grown_properties(snapshot: TableSnapshot, partitions: int, first_offsets: Se
     """`first_offsets` has, for each partition there was, where the new count begins to hold; new ones begin at 0."""
     history = [_history_entry(*entry) for entry in snapshot.partition_history]
     return {
-        names.PROPERTY_PARTITIONS: str(partitions),
-        names.PROPERTY_PARTITIONS_EVER: str(max(partitions, snapshot.partitions_ever)),
-        names.PROPERTY_PARTITIONS_HISTORY: json.dumps([*history, _history_entry(partitions, first_offsets)]),
+        delta_names.PROPERTY_PARTITIONS: str(partitions),
+        delta_names.PROPERTY_PARTITIONS_EVER: str(max(partitions, snapshot.partitions_ever)),
+        delta_names.PROPERTY_PARTITIONS_HISTORY: json.dumps([*history, _history_entry(partitions, first_offsets)]),
     }
 
 
@@ -78,11 +78,11 @@ def grown_transactions(snapshot: TableSnapshot, partitions: int, epoch: int) -> 
     """App transactions of the partitions that come, owned from their first offset on."""
     transactions: dict[str, int] = {}
     for partition in range(snapshot.partitions, partitions):
-        transactions[names.txn_offset(partition)] = 0
-        transactions[names.txn_start(partition)] = 0
-        transactions[names.txn_epoch(partition)] = epoch
+        transactions[delta_names.txn_offset(partition)] = 0
+        transactions[delta_names.txn_start(partition)] = 0
+        transactions[delta_names.txn_epoch(partition)] = epoch
         if snapshot.shipped(0) == epoch:
-            transactions[names.txn_shipped(partition)] = epoch
+            transactions[delta_names.txn_shipped(partition)] = epoch
     return transactions
 
 
@@ -91,10 +91,10 @@ def deleted_properties(snapshot: TableSnapshot) -> dict[str, str]:
     return {
         **_LOG_PROPERTIES,
         **removed_files_property(REMOVED_FILES_MS_MAX),
-        names.PROPERTY_TOPIC_ID: snapshot.topic_id,
-        names.PROPERTY_DELETED: TRUE,
-        names.PROPERTY_PARTITIONS: str(snapshot.partitions),
-        names.PROPERTY_PARTITIONS_EVER: str(snapshot.partitions_ever),
+        delta_names.PROPERTY_TOPIC_ID: snapshot.topic_id,
+        delta_names.PROPERTY_DELETED: TRUE,
+        delta_names.PROPERTY_PARTITIONS: str(snapshot.partitions),
+        delta_names.PROPERTY_PARTITIONS_EVER: str(snapshot.partitions_ever),
     }
 
 
@@ -102,12 +102,12 @@ def reset_transactions(snapshot: TableSnapshot, partitions_ever: int) -> dict[st
     """App transactions with which a topic starts or ends; epochs of a name never go back."""
     transactions: dict[str, int] = {}
     for partition in range(partitions_ever):
-        transactions[names.txn_offset(partition)] = 0
-        transactions[names.txn_start(partition)] = 0
-        epoch = snapshot.transactions.get(names.txn_epoch(partition), 0) + 1
-        transactions[names.txn_epoch(partition)] = epoch
+        transactions[delta_names.txn_offset(partition)] = 0
+        transactions[delta_names.txn_start(partition)] = 0
+        epoch = snapshot.transactions.get(delta_names.txn_epoch(partition), 0) + 1
+        transactions[delta_names.txn_epoch(partition)] = epoch
         # Nobody owns it yet: whoever claims it first takes nothing away from anyone.
-        transactions[names.txn_released(partition)] = epoch
+        transactions[delta_names.txn_released(partition)] = epoch
         for app_id in _OF_RECORDS:
             if app_id(partition) in snapshot.transactions:
                 transactions[app_id(partition)] = 0
@@ -161,11 +161,11 @@ def restore_table(
 
 def released_transactions(transactions: Mapping[str, int]) -> dict[str, int]:
     """The transactions as they were, except that nobody owns a partition any more."""
-    epoch_prefix = names.txn_epoch(0).removesuffix("0")
+    epoch_prefix = delta_names.txn_epoch(0).removesuffix("0")
     released = dict(transactions)
     for name, epoch in transactions.items():
         if name.startswith(epoch_prefix):
-            released[names.txn_released(int(name.removeprefix(epoch_prefix)))] = epoch
+            released[delta_names.txn_released(int(name.removeprefix(epoch_prefix)))] = epoch
     return released
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from deltalake import DeltaTable
 
-from siltlog.infra import names
+from siltlog.infra import delta_names
 from siltlog.infra.table.data_file import DataFile
 from siltlog.infra.table.delta import live_paths, remove_action
 from siltlog.infra.table.snapshot import TableSnapshot
@@ -62,15 +62,15 @@ def move_starts(
 
 
 def _transactions(move: StartMove, plan_version: int) -> Iterator[tuple[str, int]]:
-    yield names.txn_start(move.partition), move.start
-    yield names.txn_rewrite(move.partition), plan_version + 1
+    yield delta_names.txn_start(move.partition), move.start
+    yield delta_names.txn_rewrite(move.partition), plan_version + 1
 
 
 def _check_moves(handle: DeltaTable, moves: Mapping[int, StartMove]) -> None:
     live = live_paths(handle)
     for partition, move in moves.items():
-        start = handle.transaction_version(names.txn_start(partition)) or 0
-        table_offset = handle.transaction_version(names.txn_offset(partition)) or 0
+        start = handle.transaction_version(delta_names.txn_start(partition)) or 0
+        table_offset = handle.transaction_version(delta_names.txn_offset(partition)) or 0
         if not start <= move.start <= table_offset:
             raise ValueError(
                 f"the log start of partition {partition} is {start} and its table offset {table_offset}: it cannot "

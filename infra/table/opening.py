@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from siltlog.infra import names
+from siltlog.infra import delta_names, names
 from siltlog.infra.errors import SiltlogError, Unavailable, problem
 from siltlog.infra.store.local import LocalStore
 from siltlog.infra.store.store import ObjectStore
@@ -163,7 +163,7 @@ def load(store: ObjectStore, topic: str) -> Loaded:
         if state.files.keys() != handle.live_paths():
             raise damaged(topic, log_folder(topic), f"its entries and its state at version {version} differ")
         properties = handle.configuration()
-        if not properties.get(names.PROPERTY_TOPIC_ID):
+        if not properties.get(delta_names.PROPERTY_TOPIC_ID):
             raise problem(
                 "invalid_config",
                 f"{store.uri(names.topic_path(topic))} is a Delta table of another program; move it out of the root",

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 
-from siltlog.infra import names
+from siltlog.infra import delta_names
 from siltlog.infra.errors import Fenced
 from siltlog.infra.table.snapshot import TableSnapshot
 
@@ -33,12 +33,12 @@ def jumped(topic: str, snapshot: TableSnapshot, partition: int, offset: int) -> 
     if offset == table_offset:
         return {}
     gaps = [*snapshot.gaps(partition), (table_offset, offset)]
-    return {f"{names.PROPERTY_GAPS_PREFIX}{partition}": json.dumps(gaps)}
+    return {f"{delta_names.PROPERTY_GAPS_PREFIX}{partition}": json.dumps(gaps)}
 
 
 def journals_property(journals: Sequence[tuple[int, str]]) -> dict[str, str]:
     """The property that says which journals a successor has to read."""
-    return {names.PROPERTY_JOURNALS: json.dumps(list(journals))}
+    return {delta_names.PROPERTY_JOURNALS: json.dumps(list(journals))}
 
 
 def confirmed(

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from siltlog.infra import names
+from siltlog.infra import delta_names
 from siltlog.infra.clock import parse_us
 from siltlog.infra.settings.topic_config import REMOVED_FILES_MS_MAX, TopicConfig
 from siltlog.infra.table.data_file import DataFile
@@ -50,20 +50,20 @@ class TableSnapshot:
 
     @property
     def topic_id(self) -> str:
-        return self.properties.get(names.PROPERTY_TOPIC_ID, "")
+        return self.properties.get(delta_names.PROPERTY_TOPIC_ID, "")
 
     @property
     def deleted(self) -> bool:
-        return self.properties.get(names.PROPERTY_DELETED) == TRUE
+        return self.properties.get(delta_names.PROPERTY_DELETED) == TRUE
 
     @property
     def partitions(self) -> int:
-        return int(self.properties.get(names.PROPERTY_PARTITIONS, "0"))
+        return int(self.properties.get(delta_names.PROPERTY_PARTITIONS, "0"))
 
     @property
     def partitions_ever(self) -> int:
         """The largest count that the name ever had: epochs of all of them live on."""
-        return max(int(self.properties.get(names.PROPERTY_PARTITIONS_EVER, "0")), self.partitions)
+        return max(int(self.properties.get(delta_names.PROPERTY_PARTITIONS_EVER, "0")), self.partitions)
 
     @property
     def partition_history(self) -> list[tuple[int, list[int]]]:
@@ -71,12 +71,12 @@ class TableSnapshot:
 
         Below those offsets records went by the count before; at and above them, and in new partitions, by this one.
         """
-        text = self.properties.get(names.PROPERTY_PARTITIONS_HISTORY, "[]")
+        text = self.properties.get(delta_names.PROPERTY_PARTITIONS_HISTORY, "[]")
         return [(entry["partitions"], entry["first_offsets"]) for entry in json.loads(text)]
 
     @property
     def created_us(self) -> int:
-        return parse_us(self.properties[names.PROPERTY_CREATED_AT])
+        return parse_us(self.properties[delta_names.PROPERTY_CREATED_AT])
 
     @property
     def config(self) -> TopicConfig:
@@ -93,26 +93,26 @@ class TableSnapshot:
 
     def gaps(self, partition: int) -> list[tuple[int, int]]:
         """Ranges of offsets [from, to) that were jumped and name no record."""
-        text = self.properties.get(f"{names.PROPERTY_GAPS_PREFIX}{partition}", "[]")
+        text = self.properties.get(f"{delta_names.PROPERTY_GAPS_PREFIX}{partition}", "[]")
         return [(start, end) for start, end in json.loads(text)]
 
     def shipped(self, partition: int) -> int:
         """The epoch under which nothing is acknowledged that is in neither a journal nor the table; 0 without one."""
-        return self.transactions.get(names.txn_shipped(partition), 0)
+        return self.transactions.get(delta_names.txn_shipped(partition), 0)
 
     @property
     def journals(self) -> list[tuple[int, str]]:
         """The epochs whose journals may have records that the table has not, with those journals; the newest last."""
-        text = self.properties.get(names.PROPERTY_JOURNALS) or "[]"
+        text = self.properties.get(delta_names.PROPERTY_JOURNALS) or "[]"
         return [(epoch, journal) for epoch, journal in json.loads(text)]
 
     def compacted(self, partition: int) -> int:
         """Below this offset key compaction may have removed records."""
-        return self.transactions.get(names.txn_compacted(partition), 0)
+        return self.transactions.get(delta_names.txn_compacted(partition), 0)
 
     def erased(self, partition: int) -> int:
         """Below this offset records of keys may have been erased."""
-        return self.transactions.get(names.txn_erased(partition), 0)
+        return self.transactions.get(delta_names.txn_erased(partition), 0)
 
     def files_of(self, partition: int) -> Sequence[DataFile]:
         """Ascending by first offset."""
@@ -143,7 +143,7 @@ class TableSnapshot:
         files: Mapping[str, DataFile],
         by_partition: Mapping[int, tuple[DataFile, ...]],
     ) -> "TableSnapshot":
-        partitions = range(int(properties.get(names.PROPERTY_PARTITIONS, "0")))
+        partitions = range(int(properties.get(delta_names.PROPERTY_PARTITIONS, "0")))
 
         def numbers(app_id: Callable[[int], str], default: int) -> dict[int, int]:
             return {partition: transactions.get(app_id(partition), default) for partition in partitions}
@@ -153,10 +153,10 @@ class TableSnapshot:
             properties=properties,
             transactions=transactions,
             files=files,
-            offsets=numbers(names.txn_offset, 0),
-            starts=numbers(names.txn_start, 0),
-            epochs=numbers(names.txn_epoch, 0),
-            released=numbers(names.txn_released, NOT_RELEASED),
+            offsets=numbers(delta_names.txn_offset, 0),
+            starts=numbers(delta_names.txn_start, 0),
+            epochs=numbers(delta_names.txn_epoch, 0),
+            released=numbers(delta_names.txn_released, NOT_RELEASED),
             _files_by_partition=by_partition,
         )
 
@@ -186,10 +186,10 @@ class TableSnapshot:
             properties=properties,
             transactions=transactions,
             files=files,
-            offsets=_updated(self.offsets, names.txn_offset, entries),
-            starts=_updated(self.starts, names.txn_start, entries),
-            epochs=_updated(self.epochs, names.txn_epoch, entries),
-            released=_updated(self.released, names.txn_released, entries),
+            offsets=_updated(self.offsets, delta_names.txn_offset, entries),
+            starts=_updated(self.starts, delta_names.txn_start, entries),
+            epochs=_updated(self.epochs, delta_names.txn_epoch, entries),
+            released=_updated(self.released, delta_names.txn_released, entries),
             _files_by_partition=by_partition,
         )
 

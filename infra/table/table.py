@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 
-from siltlog.infra import names
+from siltlog.infra import delta_names, names
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.settings.topic_config import TopicConfig
@@ -76,7 +76,7 @@ class TopicTable(TableLog):
                 store,
                 store.uri(names.topic_path(topic)),
                 properties,
-                {names.txn_offset(0): 0},
+                {delta_names.txn_offset(0): 0},
                 commit_id,
                 overwrite=False,
             )
@@ -89,7 +89,7 @@ class TopicTable(TableLog):
                 raise _topic_exists(topic) from error
         store.sync([entry_path(topic, 0)])
         table = cls.open(store, topic, clock)
-        if table.topic_id != properties[names.PROPERTY_TOPIC_ID]:
+        if table.topic_id != properties[delta_names.PROPERTY_TOPIC_ID]:
             # The name was used, and the beginning of its log cleaned, since this was begun.
             remove_strays(store, topic)
             raise _topic_exists(topic)
@@ -142,8 +142,8 @@ class TopicTable(TableLog):
                     )
                 offset = (offsets or {}).get(partition, snapshot.offsets[partition])
                 changed |= jumped(self.topic, snapshot, partition, offset)
-                transactions[names.txn_epoch(partition)] = epoch
-                transactions[names.txn_offset(partition)] = offset
+                transactions[delta_names.txn_epoch(partition)] = epoch
+                transactions[delta_names.txn_offset(partition)] = offset
             if removed_files_ms is not None and snapshot.removed_files_ms != removed_files_ms:
                 changed |= removed_files_property(removed_files_ms)
             if changed:
@@ -185,7 +185,7 @@ class TopicTable(TableLog):
             return lambda delta: commit_actions(delta, actions, transactions, commit_id)
 
         actions = [add_action(file, data_change=True) for file in files]
-        transactions = {names.txn_offset(partition): end for partition, (_, end) in bounds.items()}
+        transactions = {delta_names.txn_offset(partition): end for partition, (_, end) in bounds.items()}
         transactions |= _state_transactions(states) | _release_transactions(released)
         if released:
             return self._released(self.commit(commit_id, checked), released)
@@ -216,7 +216,7 @@ class TopicTable(TableLog):
                 return lambda delta: commit_properties(delta, changed, transactions, commit_id)
             return lambda delta: commit_actions(delta, [], transactions, commit_id)
 
-        jumps = {names.txn_offset(partition): offset for partition, offset in (offsets or {}).items()}
+        jumps = {delta_names.txn_offset(partition): offset for partition, offset in (offsets or {}).items()}
         transactions = {**marks, **jumps}
         return confirmed(self.topic, self.commit(commit_id, checked), epochs, transactions)
 
@@ -243,7 +243,7 @@ class TopicTable(TableLog):
     def take_back(self, epochs: Mapping[int, int], commit_id: str) -> TableSnapshot:
         """Undoes a `release` that landed, and shuts out one that may still be under way. Errors are as of `append`:
         Fenced where another has claimed since."""
-        return self.mark(epochs, {names.txn_released(partition): 0 for partition in epochs}, commit_id)
+        return self.mark(epochs, {delta_names.txn_released(partition): 0 for partition in epochs}, commit_id)
 
     def set_config(
         self,
@@ -260,7 +260,7 @@ class TopicTable(TableLog):
 
         def checked(snapshot: TableSnapshot) -> Make:
             # It changes nothing: an app transaction is the last action of an entry, and tells that it is whole.
-            transactions = {names.txn_offset(0): snapshot.offsets[0]}
+            transactions = {delta_names.txn_offset(0): snapshot.offsets[0]}
             properties = config.properties(unset) | _removed_files(removed_files_ms)
             return lambda delta: commit_properties(delta, properties, transactions, commit_id)
 
@@ -291,7 +291,7 @@ class TopicTable(TableLog):
                 check_owned(self.topic, snapshot, partition, epoch)
             transactions = grown_transactions(snapshot, partitions, epoch)
             for partition in range(snapshot.partitions, partitions):
-                former = snapshot.transactions.get(names.txn_epoch(partition), 0)
+                former = snapshot.transactions.get(delta_names.txn_epoch(partition), 0)
                 if former >= epoch:
                     raise fenced(self.topic, partition, f"its epoch is {former}, not below {epoch}")
             properties = (
@@ -326,13 +326,13 @@ class TopicTable(TableLog):
         def checked(snapshot: TableSnapshot) -> Make:
             if not snapshot.deleted:
                 raise _topic_exists(self.topic)
-            ever = max(snapshot.partitions_ever, int(properties[names.PROPERTY_PARTITIONS]))
+            ever = max(snapshot.partitions_ever, int(properties[delta_names.PROPERTY_PARTITIONS]))
             transactions = reset_transactions(snapshot, ever)
-            whole = {**properties, names.PROPERTY_PARTITIONS_EVER: str(ever)}
+            whole = {**properties, delta_names.PROPERTY_PARTITIONS_EVER: str(ever)}
             return lambda delta: commit_properties(delta, whole, transactions, commit_id)
 
         self.commit(commit_id, checked, over_deleted=True)
-        self.topic_id = properties[names.PROPERTY_TOPIC_ID]
+        self.topic_id = properties[delta_names.PROPERTY_TOPIC_ID]
 
     def rewrite(
         self,
@@ -367,7 +367,7 @@ class TopicTable(TableLog):
             *(add_action(file, data_change=False) for file in adds),
         ]
         partitions = {file.partition for file in (*removes, *adds)} | (kept or {}).keys()
-        fences = {names.txn_rewrite(partition): plan_version + 1 for partition in sorted(partitions)}
+        fences = {delta_names.txn_rewrite(partition): plan_version + 1 for partition in sorted(partitions)}
         return self.commit_planned(handle, actions, {**(marks or {}), **fences}, commit_id)
 
     def _settle_files(self, files: Sequence[DataFile]) -> None:
@@ -402,8 +402,8 @@ def _topic_exists(topic: str) -> SiltlogError:
 
 
 def _release_transactions(epochs: Mapping[int, int] | None) -> dict[str, int]:
-    return {names.txn_released(partition): epoch for partition, epoch in (epochs or {}).items()}
+    return {delta_names.txn_released(partition): epoch for partition, epoch in (epochs or {}).items()}
 
 
 def _state_transactions(states: Mapping[int, int] | None) -> dict[str, int]:
-    return {names.txn_state(partition): offset for partition, offset in (states or {}).items()}
+    return {delta_names.txn_state(partition): offset for partition, offset in (states or {}).items()}

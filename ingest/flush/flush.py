@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from siltlog.infra import names
+from siltlog.infra import delta_names
 from siltlog.infra.errors import OutcomeUnknown
 from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.table.data_file import DataFile, write_data_file
@@ -165,7 +165,7 @@ def _states_to_note(partitions: Sequence[PartitionLog], snapshot: TableSnapshot)
     return {
         log.partition: log.state_offset
         for log in partitions
-        if log.state_offset > snapshot.transactions.get(names.txn_state(log.partition), 0)
+        if log.state_offset > snapshot.transactions.get(delta_names.txn_state(log.partition), 0)
     }
 
 

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import Literal
 
-from siltlog.infra import names
+from siltlog.infra import delta_names
 from siltlog.infra.errors import Fenced, OutcomeUnknown, SiltlogError, problem
 from siltlog.infra.telemetry import Logger
 from siltlog.ingest.flush.flush import Flush, InThread
@@ -125,7 +125,7 @@ class Release:
                 event = wal_state.Shipped(topic.topic_id, topic.epochs[-1])
                 self._log.group_commit.add_control(wal_state.encode(event))
                 await self._log.group_commit.commit()
-                marks = {names.txn_shipped(partition): epoch for partition, epoch in epochs.items()}
+                marks = {delta_names.txn_shipped(partition): epoch for partition, epoch in epochs.items()}
                 snapshot = await self._in_thread(topic.table.mark, epochs, marks, str(uuid.uuid4()), journals=own)
                 self._log.see_table(topic, snapshot)
         return True

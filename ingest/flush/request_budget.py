@@ -7,8 +7,8 @@ due without it; so with each that becomes active all wait longer, and none for l
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from siltlog.infra import costs
 from siltlog.infra.settings.topic_config import FLUSH_WAIT_MS_MAX
+from siltlog.infra.store import costs
 
 BURST_SECONDS = 10.0
 """The bucket holds what the budget allows in this time: a topic that rested is flushed at once."""

@@ -4,7 +4,7 @@ import asyncio
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 
-from siltlog.infra import names
+from siltlog.infra import delta_names
 from siltlog.infra.errors import OutcomeUnknown, problem
 from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.ingest.log import state as wal_state
@@ -54,7 +54,7 @@ async def claim(
             removed_files_ms=topic.config.integer("removed.files.retention.ms"),
             expected=None if term is None else {name: found.transactions.get(name, 0) for name in _decided_on(found)},
             journals=journals,
-            marks={names.txn_shipped(at): epoch for at in epochs} if ships else None,
+            marks={delta_names.txn_shipped(at): epoch for at in epochs} if ships else None,
         )
     except OutcomeUnknown:
         if term is None:
@@ -83,8 +83,8 @@ async def _settled(topic: TopicLog, commit_id: str, version: int) -> TableSnapsh
 def _decided_on(snapshot: TableSnapshot) -> Iterator[str]:
     """Yields the app transactions that say whether a topic may be claimed, besides its epochs."""
     for partition in range(snapshot.partitions):
-        yield names.txn_released(partition)
-        yield names.txn_shipped(partition)
+        yield delta_names.txn_released(partition)
+        yield delta_names.txn_shipped(partition)
 
 
 def next_epoch(former: int, term: int | None = None) -> int:

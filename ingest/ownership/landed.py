@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from siltlog.infra import names
+from siltlog.infra import delta_names
 from siltlog.infra.columns import FILE_SCHEMA
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.data_file import DataFile, read_data_file
@@ -63,7 +63,7 @@ def landed(store: ObjectStore, snapshot: TableSnapshot, topic: str, known: wal_s
         return Landed(offsets, in_doubt=True)
     if own is not None:
         for partition in range(snapshot.partitions):
-            reached = own.transactions.get(names.txn_offset(partition), wal_state.NOT_KNOWN)
+            reached = own.transactions.get(delta_names.txn_offset(partition), wal_state.NOT_KNOWN)
             offsets[partition] = max(reached, offsets.get(partition, 0))
     return Landed(offsets)
 
@@ -82,7 +82,7 @@ def _entry_of(store: ObjectStore, snapshot: TableSnapshot, topic: str, known: wa
 
 def _shuts_out(entry: Entry, own_epochs: Sequence[int]) -> bool:
     """Whether no append that was decided on before can come after this entry: another has claimed or appended."""
-    epochs, offsets = (app_id(0).removesuffix("0") for app_id in (names.txn_epoch, names.txn_offset))
+    epochs, offsets = (app_id(0).removesuffix("0") for app_id in (delta_names.txn_epoch, delta_names.txn_offset))
     claimed = any(name.startswith(epochs) and n not in own_epochs for name, n in entry.transactions.items())
     return claimed or (bool(entry.adds) and any(name.startswith(offsets) for name in entry.transactions))
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import xxhash
 
-from siltlog.infra import names
+from siltlog.infra import names, producer_names
 from siltlog.infra.arrow.partitioner import partition_of
 from siltlog.infra.errors import problem
 
@@ -68,7 +68,7 @@ class KnownKeys:
         """Raises Refused `idempotency_key_reused`. What was used before `before_us` counts for nothing."""
         known = self._known.get(key.key_hash)
         if known is None or known[1] < before_us:
-            producer_id = names.idempotent_producer(key.key_hash, key.body_hash, partitions)
+            producer_id = producer_names.idempotent_producer(key.key_hash, key.body_hash, partitions)
         else:
             producer_id = known[0]
             _, _, body_hash, count = producer_id.split(":")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from heapq import nsmallest
 
-from siltlog.infra import names
+from siltlog.infra import producer_names
 from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.ingest.producers.epochs import ProducerEpochs
 from siltlog.ingest.producers.idempotency import IdempotencyKey, KeyedRequest, KnownKeys
@@ -77,6 +77,6 @@ class TopicProducers:
             stored += [(producer_id, state.used_us) for producer_id, state in sequencer.keys.items()]
             for producer_id, known in sequencer.producers.items():
                 # Those of Kafka fence in each partition by itself.
-                if known.epoch > 0 and not producer_id.startswith(names.KAFKA_PREFIX):
+                if known.epoch > 0 and not producer_id.startswith(producer_names.KAFKA_PREFIX):
                     self.epochs.use(producer_id, known.epoch, now_us)
         self.keys.load(stored)

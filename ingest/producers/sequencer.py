@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from siltlog.infra import names
+from siltlog.infra import producer_names
 
 REQUESTS_REMEMBERED = 100
 """Per producer and partition: a retry of one of these gets its original offsets."""
@@ -276,7 +276,7 @@ class Sequencer:
 
 def is_key(producer_id: str) -> bool:
     """Whether it stands for a request with an idempotency key."""
-    return producer_id.startswith(names.IDEMPOTENCY_PREFIX)
+    return producer_id.startswith(producer_names.IDEMPOTENCY_PREFIX)
 
 
 def copied(producers: Mapping[str, ProducerState], requests_max: int) -> dict[str, ProducerState]:

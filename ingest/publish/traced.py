@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from siltlog.ingest.publish.fast import Exchange
+from siltlog.ingest.publish.exchange import Exchange
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span

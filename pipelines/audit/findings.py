@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from siltlog.infra import names
+from siltlog.infra import delta_names
 from siltlog.infra.arrow.partitioner import XXHASH64
 from siltlog.infra.table.data_file import DataFile
 from siltlog.infra.table.snapshot import TableSnapshot
@@ -157,7 +157,7 @@ def marks_of(snapshot: TableSnapshot, partition: int, known: int) -> Iterator[Fi
 
 def lost_state(snapshot: TableSnapshot, partition: int, newest: int) -> Iterator[Finding]:
     """Yields the producer state that the table names and that is gone; `newest` is the newest offset that is there."""
-    noted = snapshot.transactions.get(names.txn_state(partition), 0)
+    noted = snapshot.transactions.get(delta_names.txn_state(partition), 0)
     if newest < noted:
         there = f"the newest that is there ends at {newest}" if newest else "none is there"
         yield Finding(

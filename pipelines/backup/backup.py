@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from siltlog.infra import names
+from siltlog.infra import delta_names, names
 from siltlog.infra.clock import Clock, SystemClock, format_us
 from siltlog.infra.errors import SiltlogError, UnknownTopic, problem
 from siltlog.infra.settings.settings import ServerSettings
@@ -190,7 +190,7 @@ def _pin(store: ObjectStore, target: ObjectStore, topic: str, backup_id: str) ->
         now = covered_offsets(store, topic, snapshot.topic_id, snapshot.offsets)
         if not any(
             covered.get(partition, 0) < now.get(partition, 0)
-            and covered.get(partition, 0) < max(start, snapshot.transactions.get(names.txn_state(partition), 0))
+            and covered.get(partition, 0) < max(start, snapshot.transactions.get(delta_names.txn_state(partition), 0))
             for partition, start in snapshot.starts.items()
         ):
             break

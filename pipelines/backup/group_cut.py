@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from siltlog.infra import names
+from siltlog.infra import delta_names
 from siltlog.infra.columns import FILE_SCHEMA
 from siltlog.infra.errors import problem
 from siltlog.infra.records import StoredOffset
@@ -34,7 +34,7 @@ def cut_offsets(store: ObjectStore, backup: TopicBackup, ends: Ends, *, now_us: 
     }
     if not cut:
         return None
-    first = backup.transactions.get(names.txn_offset(0), 0)
+    first = backup.transactions.get(delta_names.txn_offset(0), 0)
     columns = {
         "offset": pa.array(range(first, first + len(cut)), pa.int64()),
         "timestamp": pa.array([now_us] * len(cut), FILE_SCHEMA.field("timestamp").type),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from siltlog.infra import names
+from siltlog.infra import delta_names, names
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.errors import ConfigError, SiltlogError, TopicExists, problem
 from siltlog.infra.settings.settings import ServerSettings
@@ -188,7 +188,7 @@ def _check_there(source: ObjectStore, backup_id: str, backup: TopicBackup) -> No
 
 
 def _ends(backup: TopicBackup) -> Mapping[int, int]:
-    prefix = names.txn_offset(0).removesuffix("0")
+    prefix = delta_names.txn_offset(0).removesuffix("0")
     return {
         int(name.removeprefix(prefix)): number
         for name, number in backup.transactions.items()
@@ -229,7 +229,7 @@ def _restore(
         cut = cut_offsets(target, backup, ends, now_us=clock.now_us())
         if cut is not None:
             files = [*files, cut]
-            transactions = {**transactions, names.txn_offset(cut.partition): cut.last_offset + 1}
+            transactions = {**transactions, delta_names.txn_offset(cut.partition): cut.last_offset + 1}
             report.cut_offsets = cut.rows
     commit_id = _commit_id(backup_id, backup.topic)
     restore_table(target, backup.topic, backup.properties, transactions, files, commit_id)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from siltlog.infra.errors import ConfigError
-from siltlog.infra.secret_file import read_secret
+from siltlog.infra.security.secret_file import read_secret
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.pipelines.catalog.register import Catalog
 

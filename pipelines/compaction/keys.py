@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from siltlog.infra import names
+from siltlog.infra import delta_names
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import Fenced
 from siltlog.infra.store.store import ObjectStore
@@ -127,7 +127,7 @@ def _choice(planned: TableSnapshot, ranges: Sequence[KeyRange], chunk: Chunk, su
         kept.append(
             Kept(sum(f_.rows for f_ in each), sum(f_.total for f_ in each), sum(f_.keyless for f_ in each), end)
         )
-        mark = names.txn_compacted(merge.partition)
+        mark = delta_names.txn_compacted(merge.partition)
         through = min(end, merge.last_offset + 1)
         marks[mark] = max(marks.get(mark, planned.compacted(merge.partition)), through)
 
@@ -154,15 +154,15 @@ def _mark(
     marks: dict[str, int] = {}
     for found in ranges:
         partition = found.partition
-        marks[names.txn_compacted(partition)] = max(snapshot.compacted(partition), found.end)
-        awaited = snapshot.transactions.get(names.txn_tombstones(partition), 0)
-        if awaited != planned.transactions.get(names.txn_tombstones(partition), 0):
+        marks[delta_names.txn_compacted(partition)] = max(snapshot.compacted(partition), found.end)
+        awaited = snapshot.transactions.get(delta_names.txn_tombstones(partition), 0)
+        if awaited != planned.transactions.get(delta_names.txn_tombstones(partition), 0):
             continue
         if found.expired_below or not awaited:
             # Whether there are any is known only where values were read.
             none_left = bool(found.expired_below) and not tombstones[partition]
-            marks[names.txn_tombstones(partition)] = 0 if none_left else found.end
-            marks[names.txn_tombstones_since(partition)] = clock.now_us() // 1000
+            marks[delta_names.txn_tombstones(partition)] = 0 if none_left else found.end
+            marks[delta_names.txn_tombstones_since(partition)] = clock.now_us() // 1000
     nothing = {found.partition: Kept(0, 0, 0, 0) for found in ranges}
     try:
         table.rewrite(snapshot.version, [], [], str(uuid.uuid4()), kept=nothing, marks=marks)

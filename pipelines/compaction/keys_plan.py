@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import NamedTuple
 
-from siltlog.infra import names
+from siltlog.infra import delta_names
 from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.table.data_file import DataFile
 from siltlog.infra.table.snapshot import TableSnapshot
@@ -136,11 +136,11 @@ def _range(
         return None
     check_order(files)
     marks = snapshot.transactions
-    compacted = marks.get(names.txn_compacted(partition), 0)
+    compacted = marks.get(delta_names.txn_compacted(partition), 0)
     dirty_bytes = sum(_bytes_between(file, compacted, end) for file in within)
     clean_bytes = sum(_bytes_between(file, 0, min(compacted, end)) for file in within)
-    tombstones = marks.get(names.txn_tombstones(partition), 0)
-    since_ms = marks.get(names.txn_tombstones_since(partition), 0)
+    tombstones = marks.get(delta_names.txn_tombstones(partition), 0)
+    since_ms = marks.get(delta_names.txn_tombstones_since(partition), 0)
     expired = tombstones > 0 and now_ms >= since_ms + config.integer("delete.retention.ms")
     small = dirty_bytes + clean_bytes <= SMALL_BYTES
     if not expired and (dirty_bytes == 0 or (not small and dirty_bytes * CLEAN_PARTS < clean_bytes)):

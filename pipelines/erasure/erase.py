@@ -13,7 +13,7 @@ from functools import partial
 
 import pyarrow.compute as pc
 
-from siltlog.infra import names
+from siltlog.infra import delta_names, names
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.columns import FILE_SCHEMA
 from siltlog.infra.errors import ConfigError, Fenced, SiltlogError, UnknownTopic, problem
@@ -268,7 +268,7 @@ class _Work:
             kept[file.partition] = Kept(
                 before.rows + rest.rows, before.total + rest.total, before.keyless + rest.keyless, 0
             )
-            mark = names.txn_erased(file.partition)
+            mark = delta_names.txn_erased(file.partition)
             marks[mark] = max(marks.get(mark, snapshot.erased(file.partition)), holding.last_offset + 1)
         table.rewrite(snapshot.version, removes, adds, str(uuid.uuid4()), kept=kept, marks=marks)
 

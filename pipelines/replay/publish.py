@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltlog.infra import names
+from siltlog.infra import names, producer_names
 from siltlog.infra.arrow.arrays import fixed_array, numbers_of
 from siltlog.infra.arrow.partitioner import PARTITIONERS
 from siltlog.infra.client.bodies.arrow_body import Compression, place
@@ -101,7 +101,7 @@ class PartitionReplay:
         self._producer = IncreasingProducer(
             sending.caller,
             plan.into.topic,
-            names.replay_run_producer(run, partition),
+            producer_names.replay_run_producer(run, partition),
             compression=sending.compression,
             stored=True,
         )

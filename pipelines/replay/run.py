@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from queue import SimpleQueue
 
-from siltlog.infra import names
+from siltlog.infra import names, producer_names
 from siltlog.infra.client.core import json_request
 from siltlog.infra.client.increasing import IncreasingProducer
 from siltlog.infra.clock import Clock
@@ -48,7 +48,7 @@ class ReplayRun:
         self._clock = clock
         self._arrived = arrived
         self._seat = IncreasingProducer(
-            sending.caller, plan.into.topic, names.replay_run_seat(run), compression=sending.compression
+            sending.caller, plan.into.topic, producer_names.replay_run_seat(run), compression=sending.compression
         )
         self._lock = threading.Lock()
         """Guards the progress and `arrived`."""

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from siltlog.infra import costs
-from siltlog.infra.costs import Asked
+from siltlog.infra.store import costs
+from siltlog.infra.store.costs import Asked
 
 Document = Mapping[str, Any]
 

@@ -16,7 +16,7 @@ from siltlog.infra.client.credentials.credentials import Credentials
 from siltlog.infra.client.endpoints import Endpoints
 from siltlog.infra.clock import MICROS_PER_SECOND, Clock
 from siltlog.infra.errors import ConfigError
-from siltlog.infra.secret_file import open_to_others
+from siltlog.infra.security.secret_file import open_to_others
 
 if TYPE_CHECKING:
     from siltlog.infra.settings.settings import ServerSettings

@@ -14,8 +14,8 @@ from siltlog.infra.client.credentials.credentials import Credentials
 from siltlog.infra.client.endpoints import Endpoints
 from siltlog.infra.client.transport import Caller
 from siltlog.infra.clock import Clock, parse_us, stopwatch
-from siltlog.infra.costs import Requests, asked, month_of, stored_month
 from siltlog.infra.errors import Forbidden, SiltlogError, Unauthenticated
+from siltlog.infra.store.costs import Requests, asked, month_of, stored_month
 from siltlog.ingest.data_dir import holder_of
 
 if TYPE_CHECKING:

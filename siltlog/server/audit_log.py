@@ -11,7 +11,7 @@ import msgspec
 
 from siltlog.consumers.reading.fetch import Fetcher
 from siltlog.consumers.reading.view import LogView, SystemLog
-from siltlog.infra import names
+from siltlog.infra import names, producer_names
 from siltlog.infra.clock import Clock, format_us
 from siltlog.infra.errors import ConfigError, OutcomeUnknown, SiltlogError, UnknownTopic, problem
 from siltlog.infra.metrics.metrics import Metrics
@@ -262,7 +262,7 @@ class AuditLog:
                 names.AUDIT_TOPIC,
                 0,
                 batch.records,
-                producer_id=names.audit_producer(batch.last.chain),
+                producer_id=producer_names.audit_producer(batch.last.chain),
                 sequences=batch.sequences,
             )
             self._batch, self._last, self._failing = None, batch.last, ""
@@ -350,7 +350,7 @@ class AuditLog:
         last = max(found, default=0)
         if names.AUDIT_TOPIC in {topic.name for topic in self._log.topics()}:
             # A record that was cut off is not forgotten as a duplicate: what follows it has a number of its own.
-            published = await self._system.last_of(names.AUDIT_TOPIC, 0, names.audit_producer(seen.chain))
+            published = await self._system.last_of(names.AUDIT_TOPIC, 0, producer_names.audit_producer(seen.chain))
             last = max(last, published[0] if published else 0)
         return seen if last <= seen.seq else Anchor(seen.chain, last, macs.get(last, seen.mac))
 

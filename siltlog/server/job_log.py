@@ -9,7 +9,7 @@ import msgspec
 from siltlog.consumers.dead_letters.record import Stored
 from siltlog.consumers.reading.fetch import Fetcher
 from siltlog.consumers.reading.view import LogView, SystemLog
-from siltlog.infra import names
+from siltlog.infra import names, producer_names
 from siltlog.infra.clock import MICROS_PER_SECOND, format_us, parse_us
 from siltlog.infra.errors import SiltlogError, UnknownTopic, problem
 from siltlog.infra.metrics import catalogue
@@ -131,7 +131,7 @@ class JobLog:
         )
         await self._system.ensure(names.JOBS_TOPIC, 1, CONFIG)
         record = NewRecord(run.job.encode(), msgspec.json.encode(stored))
-        producer_id = names.job_producer(run.run_id)
+        producer_id = producer_names.job_producer(run.run_id)
         [offset] = await self._system.append(names.JOBS_TOPIC, 0, [record], producer_id=producer_id, sequences=[0])
         if offset is not None and not run.dry_run:
             self._runs[run.job, run.outcome] += 1

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from siltlog.infra import names
+from siltlog.infra import delta_names, names
 from siltlog.infra.arrow.partitioner import PlacedBy
 from siltlog.infra.clock import Clock
 from siltlog.infra.columns import RECORD_SCHEMA, TIMESTAMP, nulls
@@ -110,7 +110,10 @@ class MemoryTopic:
     @property
     def snapshot(self) -> TableSnapshot:
         """An empty table: readers find everything in the head."""
-        named = {names.PROPERTY_TOPIC_ID: self.topic_id, names.PROPERTY_PARTITIONS: str(len(self.partitions))}
+        named = {
+            delta_names.PROPERTY_TOPIC_ID: self.topic_id,
+            delta_names.PROPERTY_PARTITIONS: str(len(self.partitions)),
+        }
         return TableSnapshot.build(0, named, {}, [])
 
     def altered(self, partitions: int | None, config: TopicConfig) -> None:

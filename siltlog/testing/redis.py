@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from siltlog.consumers.groups.scripts import TRANSITIONS, Reply, script_text
-from siltlog.infra import names
 from siltlog.infra.clock import Clock
+from siltlog.infra.redis.keys import group_key
 from siltlog.testing.group import MemoryGroup
 
 
@@ -37,7 +37,7 @@ class MemoryRedis:
             after = str(arguments[2]).removeprefix("(").removeprefix("-")
             return [name.encode() for name, group in sorted(self.groups.items()) if group.exists and name > after]
         if arguments[0] == "HEXISTS":
-            return any(names.group_key(name, "state") == arguments[1] and it.exists for name, it in self.groups.items())
+            return any(group_key(name, "state") == arguments[1] and it.exists for name, it in self.groups.items())
         return None
 
 

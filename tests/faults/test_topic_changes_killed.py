@@ -13,7 +13,7 @@ from evidence import check, read_api, read_table
 from failure_rig import StartServer
 from publishers import LOST, Ledger, Wire, start_publishers
 
-from siltlog.infra import names
+from siltlog.infra import delta_names, names
 from siltlog.infra.arrow.partitioner import partition_of
 from siltlog.infra.store.store import open_store
 from siltlog.infra.table.opening import load
@@ -88,7 +88,7 @@ def test_sigkill_while_a_topic_grows(make_server: StartServer, rng: random.Rando
 
 def await_commit(folder: Path, partitions: int) -> None:
     """Returns as soon as the commit is there: the server has not heard of it yet, or has just."""
-    told = f'"{names.PROPERTY_PARTITIONS}":"{partitions}"'
+    told = f'"{delta_names.PROPERTY_PARTITIONS}":"{partitions}"'
     end = time.monotonic() + COMMIT_SECONDS_MAX
     seen: set[str] = set()
     while time.monotonic() < end:

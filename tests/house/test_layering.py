@@ -100,7 +100,7 @@ INNER = {
 none of them, and all may import it, or joins them, and none of them imports it."""
 NEED_GRPC = "siltlog.infra.grpc"
 """What is imported where gRPC is asked for: the server starts without it."""
-EDGE = ("http", "publish.callers", "publish.fast", "publish.reply", "publish.traced")
+EDGE = ("http", "publish.callers", "publish.exchange", "publish.fast", "publish.reply", "publish.traced")
 """How the modules end that translate requests into values; no other of `ingest` reaches a web framework."""
 NEED_SQL = {"siltlog.infra.sql.dialect", "siltlog.infra.sql.files", "siltlog.consumers.sql.child"}
 """What is imported in the process of a query, or where DuckDB is asked for: the server starts without it."""
@@ -342,6 +342,7 @@ OWNED = {
     "siltlog.ingest.log.group_commit": ("group_commit",),
     "siltlog.ingest.flush.flusher": ("flusher",),
     "siltlog.ingest.flush.retries": ("retries",),
+    "siltlog.ingest.publish.exchange": ("exchange",),
     "siltlog.ingest.publish.fast": ("fast", "publishes"),
     "siltlog.ingest.wal.wal": ("wal",),
     "siltlog.infra.http.draining": ("draining",),

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltlog.infra import names
+from siltlog.infra import delta_names, names
 from siltlog.infra.columns import FILE_SCHEMA, HEADERS, PRODUCED_SCHEMA, RECORD_SCHEMA, TIMESTAMP, nulls
 from siltlog.infra.errors import UnknownTopic
 from siltlog.infra.records import Bounds
@@ -148,7 +148,7 @@ class FakePartition:
         file = write_data_file(
             self.topic.log.store, self.topic.name, self.partition, table, compression=compression, now_ms=0
         )
-        self.topic.commit(adds=[file], transactions={names.txn_offset(self.partition): file.last_offset + 1})
+        self.topic.commit(adds=[file], transactions={delta_names.txn_offset(self.partition): file.last_offset + 1})
         self.moved()
         return file
 
@@ -163,7 +163,7 @@ class FakePartition:
     def jump(self, offset: int) -> None:
         """A claim that goes on at `offset`: nothing will ever lie between; all there is must have been flushed."""
         assert self.topic.snapshot.offsets[self.partition] == self.high_watermark
-        self.topic.commit(transactions={names.txn_offset(self.partition): offset})
+        self.topic.commit(transactions={delta_names.txn_offset(self.partition): offset})
         self.head.clear()
         self.head_start = self.high_watermark = offset
         self.moved()
@@ -187,7 +187,7 @@ class FakePartition:
     def retain(self, start: int, *, vacuum: bool = False) -> None:
         """The log start moves; files wholly below it go."""
         files = [file for file in self.topic.snapshot.files_of(self.partition) if file.last_offset < start]
-        self.topic.commit(removes=files, transactions={names.txn_start(self.partition): start})
+        self.topic.commit(removes=files, transactions={delta_names.txn_start(self.partition): start})
         if vacuum:
             self.topic.delete_objects(files)
         self.moved()
@@ -205,7 +205,10 @@ class FakeTopic:
         self.topic_id = str(uuid.uuid4())
         self.created_us = CREATED_US
         self.config = TopicConfig({})
-        self._properties = {names.PROPERTY_TOPIC_ID: self.topic_id, names.PROPERTY_PARTITIONS: str(partitions)}
+        self._properties = {
+            delta_names.PROPERTY_TOPIC_ID: self.topic_id,
+            delta_names.PROPERTY_PARTITIONS: str(partitions),
+        }
         self.snapshot = TableSnapshot.build(0, self._properties, {}, [])
         self.partitions = [FakePartition(self, partition) for partition in range(partitions)]
 

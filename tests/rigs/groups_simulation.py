@@ -27,11 +27,11 @@ from siltlog.consumers.groups.messages import (
 )
 from siltlog.consumers.kafka.consumer_members import UNCHANGED, Beat, ConsumerMembers, Told
 from siltlog.consumers.kafka.epoch import EPOCH_MAX, epoch_of, generation_of
-from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.kafka.errors import KafkaError
 from siltlog.infra.redis.connection import Script
+from siltlog.infra.redis.keys import GROUP_PARTS, group_key
 from siltlog.infra.telemetry import logger
 
 STEP_MS = 500
@@ -313,13 +313,13 @@ class World:
             await self.redis.command("DEL", key)
             if dumped is not None:
                 await self.redis.command("RESTORE", key, 0, dumped)
-        await self.redis.command("HSET", names.group_key("g", "state"), "run_id", f"{self.losses:040x}")
+        await self.redis.command("HSET", group_key("g", "state"), "run_id", f"{self.losses:040x}")
         self._stored.clear()
         await self._store()
         self._moves_again_at = self._now_ms + SESSION_MS
 
     async def _store(self) -> None:
-        keys = [names.group_key("g", part) for part in names.GROUP_PARTS]
+        keys = [group_key("g", part) for part in GROUP_PARTS]
         content = {key: await self.redis.command("DUMP", key) for key in keys}
         self._stored.append((content, {at: list(members) for at, members in self._commits.items()}))
         del self._stored[:-2]
@@ -593,12 +593,12 @@ class World:
         }
 
     async def _held(self) -> dict[str, set[At]]:
-        fields = await self.redis.command("HGETALL", names.group_key("g", "held"))
+        fields = await self.redis.command("HGETALL", group_key("g", "held"))
         packed = zip(fields[::2], fields[1::2], strict=True) if isinstance(fields, list) else fields.items()
         return {name.decode(): {_at(text) for text in msgspec.msgpack.decode(held)["parts"]} for name, held in packed}
 
     async def _owners(self) -> dict[At, str]:
-        fields = await self.redis.command("HGETALL", names.group_key("g", "owners"))
+        fields = await self.redis.command("HGETALL", group_key("g", "owners"))
         pairs = zip(fields[::2], fields[1::2], strict=True) if isinstance(fields, list) else fields.items()
         return {_at(text.decode()): owner.decode() for text, owner in pairs}
 
@@ -607,7 +607,7 @@ class World:
         owners, held = await self._owners(), await self._held()
         assert owners == {at: member for member, parts in held.items() for at in parts}, "one owner each"
         settled = self._now_ms >= self._moves_again_at
-        moving = [_at(text.decode()) for text in await self.redis.command("HKEYS", names.group_key("g", "moves"))]
+        moving = [_at(text.decode()) for text in await self.redis.command("HKEYS", group_key("g", "moves"))]
         self._moving = {at: self._moving.get(at, self._now_ms) for at in moving if settled}
         for at, since in self._moving.items():
             assert self._now_ms - since <= MOVING_MS, f"{at} is on its way too long"

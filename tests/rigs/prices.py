@@ -7,7 +7,7 @@ import pyarrow as pa
 from record_tables import CLOCK, START_US
 from topic_writer import TopicWriter
 
-from siltlog.infra import names
+from siltlog.infra import delta_names
 from siltlog.infra.clock import Clock
 from siltlog.infra.columns import FILE_SCHEMA, HEADERS, TIMESTAMP
 from siltlog.infra.store.store import ObjectStore
@@ -76,7 +76,7 @@ class Prices(TopicWriter):
 
     def marks(self, partition: int = 0) -> tuple[int, int]:
         snapshot = self.table.refresh()
-        return snapshot.compacted(partition), snapshot.transactions.get(names.txn_tombstones(partition), 0)
+        return snapshot.compacted(partition), snapshot.transactions.get(delta_names.txn_tombstones(partition), 0)
 
 
 def run(spark: Any, topic: Prices, clock: Clock = CLOCK, limits: Limits | None = None) -> CompactionReport:

@@ -1,7 +1,7 @@
 -- The state of one group and the steps that its transitions are made of; stands before every script.
 --
--- KEYS are a group's keys in the order of names.GROUP_PARTS, ARGV[1] is the request and the reply one MessagePack
--- value. Times are milliseconds of Redis TIME. A partition is one string: "{topic}/{topic id}/{partition}".
+-- KEYS are a group's keys in the order of `GROUP_PARTS` (infra/redis/keys.py), ARGV[1] is the request and the reply one
+-- MessagePack value. Times are milliseconds of Redis TIME. A partition is one string: "{topic}/{topic id}/{partition}".
 --
 -- owners says who holds a partition: one member or nobody, so never two. held is the same by member, each partition
 -- with {since which generation, in which generation it was revoked, 0 for not}, and the generation in which what the

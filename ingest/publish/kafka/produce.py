@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from siltlog.infra import names
+from siltlog.infra import producer_names
 from siltlog.infra.arrow.partitioner import PARTITIONERS
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.kafka.batch import BatchHead, Rejected, check, numbering
@@ -111,7 +111,7 @@ class Produce:
         assert head is not None, "what has no error was read"
         by, first = ANYBODY, None
         if head.producer_id >= 0:
-            who = Producer(names.kafka_producer(head.producer_id), head.producer_epoch, restarts=True)
+            who = Producer(producer_names.kafka_producer(head.producer_id), head.producer_epoch, restarts=True)
             by = Publisher(who)
             known = log.sequencer.end_of(who.producer_id)
             place = None

@@ -10,7 +10,7 @@ from siltlog.consumers.dead_letters.record import Stored
 from siltlog.consumers.reading.fetch import Fetcher
 from siltlog.consumers.reading.row_groups import run_behind_others
 from siltlog.consumers.reading.view import LogView, SystemLog, TopicView
-from siltlog.infra import names
+from siltlog.infra import names, producer_names
 from siltlog.infra.clock import MICROS_PER_SECOND, Clock
 from siltlog.infra.errors import SiltlogError, UnknownTopic, problem
 from siltlog.infra.records import NewRecord
@@ -162,7 +162,7 @@ class MetricsLog:
             names.METRICS_TOPIC,
             partition,
             records,
-            producer_id=names.metrics_producer(self._node),
+            producer_id=producer_names.metrics_producer(self._node),
             sequences=[step for step, _ in found],
         )
 

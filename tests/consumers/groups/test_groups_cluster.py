@@ -16,11 +16,11 @@ from valkey_cluster import Cluster, cluster
 from siltlog.consumers.groups.groups import Groups
 from siltlog.consumers.groups.messages import CommitRequest, CommittedOffset, MemberRequest, Membership, PartitionName
 from siltlog.consumers.groups.scripts import _FOLDER, TRANSITIONS
-from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import Unavailable
 from siltlog.infra.redis.access import RedisAccess
 from siltlog.infra.redis.connection import RedisConnection
+from siltlog.infra.redis.keys import GROUP_PARTS, group_key
 from siltlog.infra.telemetry import logger
 from siltlog.testing import running_server
 
@@ -59,9 +59,9 @@ def owned(told: Membership) -> list[PartitionName]:
 def test_groups_on_every_node_of_a_cluster(nodes: Cluster) -> None:
     async def scenario() -> None:
         log = FakeLog(flights=4)
-        assert {nodes.node_of(names.group_key(group, "state")) for group in GROUPS} == {0, 1, 2}
+        assert {nodes.node_of(group_key(group, "state")) for group in GROUPS} == {0, 1, 2}
         for group in GROUPS:
-            keys = [names.group_key(group, part) for part in names.GROUP_PARTS]
+            keys = [group_key(group, part) for part in GROUP_PARTS]
             slots = {nodes.clients[0].execute_command("CLUSTER", "KEYSLOT", key) for key in keys}
             assert len(slots) == 1, "a script touches one slot"
         async with groups(nodes, log) as one, groups(nodes, log) as other:
@@ -106,7 +106,7 @@ def test_groups_on_every_node_of_a_cluster(nodes: Cluster) -> None:
 def test_a_node_that_is_away_takes_only_its_own_groups_with_it(nodes: Cluster) -> None:
     async def scenario() -> None:
         log = FakeLog(flights=4)
-        away = [group for group in GROUPS if nodes.node_of(names.group_key(group, "state")) == 1]
+        away = [group for group in GROUPS if nodes.node_of(group_key(group, "state")) == 1]
         there = [group for group in GROUPS if group not in away]
         async with groups(nodes, log) as one:
             for group in GROUPS:
@@ -138,7 +138,7 @@ def test_a_server_on_a_cluster(nodes: Cluster) -> None:
         reply = urllib3.request(method, url, body=json.dumps(body), headers=headers, timeout=30, retries=False)
         return reply.status, json.loads(reply.data) if reply.data else None
 
-    away = [group for group in GROUPS if nodes.node_of(names.group_key(group, "state")) == 1]
+    away = [group for group in GROUPS if nodes.node_of(group_key(group, "state")) == 1]
     with running_server(redis_url=nodes.url, offsets_snapshot_ms=50) as server:
         call("POST", "/v1/topics", name="flights", partitions=2)
         records = [{"value": "v", "partition": partition} for partition in (0, 1)]
@@ -194,7 +194,7 @@ def test_every_command_is_there_in_the_oldest_redis(valkey_url: str) -> None:
 @pytest.mark.parametrize("name", ["prelude", "classic", *TRANSITIONS])
 def test_scripts_touch_only_the_keys_they_are_given(name: str) -> None:
     text = (_FOLDER / f"{name}.lua").read_text()
-    keys = {part.upper() for part in names.GROUP_PARTS}
+    keys = {part.upper() for part in GROUP_PARTS}
     for command, key in re.findall(r"redis\.p?call\(\s*'(\w+)'(?:,\s*([^,)]+))?", text):
         if command == "DEL":
             assert all(word.strip() in keys for word in re.findall(r"'DEL',([^)]*)\)", text)[0].split(","))

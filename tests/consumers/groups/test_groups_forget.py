@@ -3,14 +3,14 @@
 from groups_rig import FakeLog, Rig, held, rig, run
 
 from siltlog.consumers.groups.messages import CommitRequest, CommittedOffset
-from siltlog.infra import names
+from siltlog.infra.redis.keys import group_key
 
 GROUPS = ("g", "h")
 
 
 async def stored(r: Rig, part: str) -> set[str]:
     """Topics that a part of any group's state names."""
-    keys = [await r.redis.command("HKEYS", names.group_key(group, part)) for group in GROUPS]
+    keys = [await r.redis.command("HKEYS", group_key(group, part)) for group in GROUPS]
     return {field.decode().split("/")[0] for fields in keys for field in fields}
 
 

@@ -7,14 +7,14 @@ from groups_rig import FakeLog, Rig, held, refusal, rig, run
 
 from siltlog.consumers.groups.messages import CommitRequest, CommittedOffset
 from siltlog.consumers.kafka.epoch import EPOCH_MAX, epoch_of
-from siltlog.infra import names
+from siltlog.infra.redis.keys import GROUP_PARTS, group_key
 
-STATE = names.group_key("g", "state")
+STATE = group_key("g", "state")
 EVERY = [("flights", number) for number in range(4)]
 
 
 async def kept(r: Rig) -> dict[str, bytes | None]:
-    return {key: await r.redis.command("DUMP", key) for key in (names.group_key("g", p) for p in names.GROUP_PARTS)}
+    return {key: await r.redis.command("DUMP", key) for key in (group_key("g", p) for p in GROUP_PARTS)}
 
 
 async def restarted_as(r: Rig, content: dict[str, bytes | None]) -> None:

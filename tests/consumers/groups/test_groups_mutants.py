@@ -26,11 +26,11 @@ from siltlog.consumers.groups.saved_offsets import OffsetLog
 from siltlog.consumers.groups.scripts import GroupScripts
 from siltlog.consumers.groups.snapshots import OffsetSnapshots
 from siltlog.consumers.groups.topics import Unknown
-from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.redis import same as same_redis
 from siltlog.infra.redis.access import RedisAccess
 from siltlog.infra.redis.connection import RedisConnection
+from siltlog.infra.redis.keys import redis_key
 from siltlog.infra.redis.same import SameRedis
 
 REDIS: list[str] = []
@@ -67,8 +67,8 @@ class OtherValue(SkewedRedis):
     """Another Redis, as far as the value goes that is put there."""
 
     async def command(self, *args: Any) -> Any:
-        if args[1:2] == (names.redis_key("c"),):
-            args = (args[0], names.redis_key("other"), *args[2:])
+        if args[1:2] == (redis_key("c"),):
+            args = (args[0], redis_key("other"), *args[2:])
         return await super().command(*args)
 
 

@@ -11,9 +11,9 @@ from groups_rig import FakeLog, Rig, embedded, held, offsets, refusal, rig, run
 from processes import alive
 
 from siltlog.consumers.groups.messages import CommitRequest, CommittedOffset
-from siltlog.infra import names
 from siltlog.infra.errors import Unavailable
 from siltlog.infra.redis.embedded import EmbeddedValkey
+from siltlog.infra.redis.keys import GROUP_PARTS, group_key
 
 EVERY = [("flights", number) for number in range(4)]
 
@@ -143,7 +143,7 @@ def test_a_redis_without_its_last_second(valkey: EmbeddedValkey) -> None:
     async def scenario() -> None:
         async with rig(valkey.start(), FakeLog(flights=4)) as r:
             await r.join("g", "a", "flights")
-            keys = [names.group_key("g", part) for part in names.GROUP_PARTS]
+            keys = [group_key("g", part) for part in GROUP_PARTS]
             before = {key: await r.redis.command("DUMP", key) for key in keys}
             first = await r.beat("g", "a", 1)
             b = await r.join("g", "b", "flights")
@@ -152,7 +152,7 @@ def test_a_redis_without_its_last_second(valkey: EmbeddedValkey) -> None:
                 await r.redis.command("DEL", key)
                 if content is not None:
                     await r.redis.command("RESTORE", key, 0, content)
-            await r.redis.command("HSET", names.group_key("g", "state"), "run_id", "f" * 40)
+            await r.redis.command("HSET", group_key("g", "state"), "run_id", "f" * 40)
 
             error = await refusal(r.beat("g", "b", b.generation))
             assert error.error_code == "unknown_member"

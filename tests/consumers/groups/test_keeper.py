@@ -12,9 +12,9 @@ from keeper_rig import Cluster, Life, flush, snapshots
 from offsets_rig import Server, log_with, server
 
 from siltlog.consumers.groups.messages import MemberRequest, PartitionName
-from siltlog.infra import names
 from siltlog.infra.redis.access import RedisAccess
 from siltlog.infra.redis.connection import RedisConnection
+from siltlog.infra.redis.keys import group_key
 
 
 @pytest.fixture
@@ -216,7 +216,7 @@ def test_what_a_zombie_keeper_took_for_saved_is_saved(url: str, tmp_path: Path) 
         snapshots(zombie).note("g")
         error = await refusal(snapshots(zombie).save())
         assert error.error_code == "coordinator_unavailable"
-        assert await b.redis.command("EXISTS", names.group_key("g", "unsaved"))
+        assert await b.redis.command("EXISTS", group_key("g", "unsaved"))
 
     with_servers(url, tmp_path, scenario)
 

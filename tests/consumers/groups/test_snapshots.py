@@ -16,6 +16,7 @@ from siltlog.infra.errors import Unavailable
 from siltlog.infra.redis.access import RedisAccess
 from siltlog.infra.redis.connection import RedisConnection
 from siltlog.infra.redis.embedded import EmbeddedValkey
+from siltlog.infra.redis.keys import GROUPS_KEY, group_key
 
 
 @pytest.fixture
@@ -152,7 +153,7 @@ def test_a_commit_is_answered_without_waiting_for_a_snapshot(url: str, tmp_path:
             assert r.system.appends == appends + 1 and r.saved() == {0: 49}
             await r.tick()
             assert r.system.appends == appends + 1, "nothing was committed since"
-            assert not await r.redis.command("EXISTS", names.group_key("g", "unsaved"))
+            assert not await r.redis.command("EXISTS", group_key("g", "unsaved"))
 
     run(scenario())
 
@@ -210,7 +211,7 @@ def test_all_groups_of_an_emptied_redis_are_listed_at_once(url: str, tmp_path: P
             assert [row[:3] for row in rows] == [("a", "empty", 0), ("b", "empty", 0), ("c", "empty", 0)]
             await flush(r)
             await r.tick()
-            assert len(await r.redis.command("ZRANGE", names.GROUPS_KEY, 0, -1)) == 3
+            assert len(await r.redis.command("ZRANGE", GROUPS_KEY, 0, -1)) == 3
 
     run(scenario())
 
@@ -223,7 +224,7 @@ def test_restoring_writes_only_what_is_absent_and_of_two_the_higher_version(url:
             await r.commit({0: 10, 1: 10, 2: 10})
             told = await r.join("m", "t")
             await r.commit({1: 20}, told)
-            key = names.group_key("g", "offsets")
+            key = group_key("g", "offsets")
             at = {number: Key("t", log.topic("t").topic_id, number).text() for number in range(3)}
             older = await r.redis.command("HGET", key, at[2])
             await r.commit({2: 30}, told)
@@ -232,7 +233,7 @@ def test_restoring_writes_only_what_is_absent_and_of_two_the_higher_version(url:
             # As a Redis that comes back without some of what it had: it names itself anew then.
             await r.redis.command("HDEL", key, at[0])
             await r.redis.command("HSET", key, at[2], older)
-            await r.redis.command("HDEL", names.group_key("g", "state"), "restored/c")
+            await r.redis.command("HDEL", group_key("g", "state"), "restored/c")
             assert await r.committed() == {0: 10, 1: 25, 2: 30}
 
     run(scenario())

@@ -12,6 +12,7 @@ from offsets_rig import Server, log_with, server
 from siltlog.consumers.groups.messages import Membership
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError
+from siltlog.infra.redis.keys import group_key
 
 PARTITIONS = 3
 RECORDS = 1_000
@@ -109,7 +110,7 @@ class History:
 
     async def age(self) -> None:
         """Redis comes back without what was committed last, which `_offsets` may have."""
-        key = names.group_key("g", "offsets")
+        key = group_key("g", "offsets")
         before = await self.r.redis.command("HGETALL", key)
         await self.commit()
         if self.chance.random() < 0.5:
@@ -117,7 +118,7 @@ class History:
         await self.leave()
         pairs = before.items() if isinstance(before, dict) else zip(before[::2], before[1::2], strict=True)
         await self.r.redis.command("HSET", key, *[part for pair in pairs for part in pair])
-        await self.r.redis.command("HDEL", names.group_key("g", "state"), "restored/c")
+        await self.r.redis.command("HDEL", group_key("g", "state"), "restored/c")
         self.r.system.refusing = False
         self.see(await self.r.committed())
 

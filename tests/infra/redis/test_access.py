@@ -19,12 +19,12 @@ from tls_door import Certificates, certificates, tls_door
 from valkey_cluster import cluster
 
 from siltlog.doctor.services import coordinator
-from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import ConfigError, Unavailable
 from siltlog.infra.redis.access import RedisAccess
 from siltlog.infra.redis.connection import RedisConnection
 from siltlog.infra.redis.embedded import valkey_binary
+from siltlog.infra.redis.keys import GROUPS_KEY, group_key
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.testing import running_server
 
@@ -193,7 +193,7 @@ def test_another_key_than_its_own_is_not_the_servers(place: Place) -> None:
             await connection.command("SET", "theirs", 1)
         with pytest.raises(Unavailable, match="no permissions to run"):
             await connection.command("CONFIG", "GET", "*")
-        assert await connection.command("EXISTS", names.GROUPS_KEY) in (0, 1)
+        assert await connection.command("EXISTS", GROUPS_KEY) in (0, 1)
         await connection.close()
 
     asyncio.run(scenario())
@@ -204,7 +204,7 @@ def test_a_cluster_with_that_user(tmp_path: Path) -> None:
     async def scenario(url: str) -> None:
         connection = RedisConnection(RedisAccess(url, user="silt", password=PASSWORD))
         for group in ("a", "b", "c", "d"):
-            key = names.group_key(group, "state")
+            key = group_key(group, "state")
             assert await connection.commands([("HSET", key, "x", 1), ("HGET", key, "x")]) == [1, b"1"]
         assert connection.is_cluster
         await connection.close()

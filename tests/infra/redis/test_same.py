@@ -10,9 +10,9 @@ from groups_rig import FakeLog, SkewedRedis, embedded, held, refusal, run
 
 from siltlog.consumers.groups.groups import Groups
 from siltlog.consumers.groups.messages import MemberRequest
-from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.redis.embedded import EmbeddedValkey
+from siltlog.infra.redis.keys import redis_key
 from siltlog.infra.redis.same import SameRedis, other_redis
 from siltlog.infra.telemetry import logger
 
@@ -88,7 +88,7 @@ def test_a_node_looks_before_its_first_answer_and_every_second(valkeys: list[Emb
         beats = {"a": "of-another-redis"}
         async with node(urls[0], FakeLog(t=1), beats, "a") as (groups, same):
             assert (await refusal(groups.describe("g"))).error_code == "coordinator_unavailable"
-            await groups._redis.command("HSET", names.redis_key("c"), "value", "of-another-redis")
+            await groups._redis.command("HSET", redis_key("c"), "value", "of-another-redis")
             assert (await refusal(groups.describe("g"))).error_code == "coordinator_unavailable"
             groups._runner._look_at = 0.0
             await groups.tick()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from siltlog.infra import names
+from siltlog.infra import delta_names
 from siltlog.infra.errors import ConfigError, Refused
 from siltlog.infra.settings.topic_config import PARTITIONS_MAX, SETTINGS, TopicConfig, Value, validated_partitions
 
@@ -65,7 +65,11 @@ def test_a_topics_own_over_the_servers_over_the_defaults(own: dict[str, Value], 
 def test_the_tables_properties_keep_what_is_the_topics_own(own: dict[str, Value]) -> None:
     properties = TopicConfig(own, {"acks": "table"}).properties()
     assert all(isinstance(value, str) for value in properties.values())
-    others = {names.PROPERTY_TOPIC_ID: "x", "delta.appendOnly": "false", names.PROPERTY_CONFIG_PREFIX + "newer": "1"}
+    others = {
+        delta_names.PROPERTY_TOPIC_ID: "x",
+        "delta.appendOnly": "false",
+        delta_names.PROPERTY_CONFIG_PREFIX + "newer": "1",
+    }
     assert TopicConfig.from_properties(properties | others).own == own
 
 
@@ -101,7 +105,7 @@ def test_what_cannot_be_put_back() -> None:
 
 def test_a_property_that_is_not_valid_is_named() -> None:
     with pytest.raises(ConfigError, match=r"flush\.ms must be a whole number"):
-        TopicConfig.from_properties({names.PROPERTY_CONFIG_PREFIX + "flush.ms": "fast"})
+        TopicConfig.from_properties({delta_names.PROPERTY_CONFIG_PREFIX + "flush.ms": "fast"})
 
 
 @pytest.mark.parametrize(

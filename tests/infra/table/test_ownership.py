@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from record_tables import CLOCK, append, claimed, new_id
 
-from siltlog.infra import names
+from siltlog.infra import delta_names
 from siltlog.infra.errors import Fenced
 from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.store import ObjectStore, open_store
@@ -31,7 +31,7 @@ def take(store: ObjectStore, table: TopicTable) -> object:
 
 
 def mark(store: ObjectStore, table: TopicTable) -> object:
-    return table.mark({0: 1}, {names.txn_shipped(0): 1}, new_id())
+    return table.mark({0: 1}, {delta_names.txn_shipped(0): 1}, new_id())
 
 
 def grow(store: ObjectStore, table: TopicTable) -> object:
@@ -59,7 +59,7 @@ def test_a_release_is_one_also_where_another_claims_at_once(store: ObjectStore) 
 
     def claim() -> None:
         assert other.refresh().released[0] == 1
-        other.claim({0: 2}, new_id(), expected={names.txn_released(0): 1})
+        other.claim({0: 2}, new_id(), expected={delta_names.txn_released(0): 1})
 
     after(table, claim)
     assert table.release({0: 1}, new_id()).epochs[0] == 2
@@ -97,23 +97,23 @@ def test_a_claim_is_made_on_what_it_was_decided_on(store: ObjectStore) -> None:
     append(store, table, {0: 2})
     table.release({0: 1}, new_id())
     other = TopicTable.open(store, "t", CLOCK)
-    table.mark({0: 1}, {names.txn_released(0): 0}, new_id(), expected={names.txn_released(0): 1})
+    table.mark({0: 1}, {delta_names.txn_released(0): 0}, new_id(), expected={delta_names.txn_released(0): 1})
     with pytest.raises(Fenced, match="released/0 is 0, not 1 any more"):
-        other.claim({0: 5}, new_id(), expected={names.txn_epoch(0): 1, names.txn_released(0): 1})
-    taken = other.claim({0: 5}, new_id(), expected={names.txn_shipped(0): 0}, marks={"y/0": 5, "x/0": 1})
+        other.claim({0: 5}, new_id(), expected={delta_names.txn_epoch(0): 1, delta_names.txn_released(0): 1})
+    taken = other.claim({0: 5}, new_id(), expected={delta_names.txn_shipped(0): 0}, marks={"y/0": 5, "x/0": 1})
     assert (taken.epochs[0], taken.transactions["y/0"], taken.shipped(0), taken.offsets[0]) == (5, 5, 0, 2)
-    jumped = other.mark({0: 5}, {"y/0": 0, names.txn_shipped(0): 5}, new_id(), offsets={0: 1 << 32})
+    jumped = other.mark({0: 5}, {"y/0": 0, delta_names.txn_shipped(0): 5}, new_id(), offsets={0: 1 << 32})
     assert (jumped.transactions["y/0"], jumped.shipped(0), jumped.offsets[0]) == (0, 5, 1 << 32)
     assert jumped.gaps(0) == [(2, 1 << 32)] and TopicTable.open(store, "t", CLOCK).snapshot == jumped
     with pytest.raises(Fenced, match="above 7"):
         other.mark({0: 5}, {}, new_id(), offsets={0: 7})
     with pytest.raises(Fenced, match="its epoch is 5, not 1"):
-        table.mark({0: 1}, {names.txn_shipped(0): 1}, new_id())
+        table.mark({0: 1}, {delta_names.txn_shipped(0): 1}, new_id())
 
 
 def test_what_a_topic_shipped_goes_with_it_and_comes_to_new_partitions(store: ObjectStore) -> None:
     table = claimed(store)
-    table.mark(dict.fromkeys(range(2), 1), {names.txn_shipped(p): 1 for p in range(2)}, new_id())
+    table.mark(dict.fromkeys(range(2), 1), {delta_names.txn_shipped(p): 1 for p in range(2)}, new_id())
     grown = table.grow(3, [0, 0], 1, new_id(), config=TopicConfig({}))
     assert [grown.shipped(partition) for partition in range(3)] == [1, 1, 1]
     deleted = table.delete(new_id())

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from record_tables import CLOCK, append, claimed, created, new_id, written
 
-from siltlog.infra import names
+from siltlog.infra import delta_names
 from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.local import LocalStore
 from siltlog.infra.table import delta as table_commit
@@ -38,7 +38,10 @@ class History:
         elif step == "remove" and snapshot.files_of(partition):
             gone = snapshot.files_of(partition)[0]
             remove = table_commit.remove_action(gone, data_change=True, now_ms=CLOCK.now_us() // 1000)
-            fences = {names.txn_start(partition): gone.last_offset + 1, names.txn_rewrite(partition): number}
+            fences = {
+                delta_names.txn_start(partition): gone.last_offset + 1,
+                delta_names.txn_rewrite(partition): number,
+            }
             table_commit.commit_actions(table_commit.open_handle(self.store, "t"), [remove], fences, new_id())
         elif step == "config":
             self.table.set_config(TopicConfig({"retention.ms": number}), new_id())

@@ -10,7 +10,7 @@ from deltalake import DeltaTable, QueryBuilder
 from record_tables import CLOCK, append, claimed, created, new_id, records, written
 from s3_server import S3Server
 
-from siltlog.infra import names
+from siltlog.infra import delta_names, names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import (
     ConfigError,
@@ -198,7 +198,9 @@ def test_an_append_behind_a_configuration_change_or_a_removal_lands(store: Objec
     other.refresh()
     remove = table_commit.remove_action(other.snapshot.files_of(0)[0], data_change=True, now_ms=1)
     handle = table_commit.open_handle(store, "t")
-    table_commit.commit_actions(handle, [remove], {names.txn_start(0): 4, names.txn_rewrite(0): 1}, new_id())
+    table_commit.commit_actions(
+        handle, [remove], {delta_names.txn_start(0): 4, delta_names.txn_rewrite(0): 1}, new_id()
+    )
     append(store, table, {0: 4})
     assert (table.snapshot.starts[0], table.snapshot.offsets[0]) == (4, 12)
     assert [file.first_offset for file in reopened(store, table).snapshot.files_of(0)] == [4, 8]
@@ -332,7 +334,7 @@ def test_a_deleted_topic_leaves_nothing_to_its_successor(store: ObjectStore) -> 
     assert dict(snapshot.offsets) == dict(snapshot.starts) == {0: 0, 1: 0}
     assert not snapshot.files and rows(store, "t") == []
     assert snapshot.epochs[0] > deleted.epochs[0] > table.snapshot.epochs[0] - 1
-    assert snapshot.transactions[names.txn_epoch(2)] > 1
+    assert snapshot.transactions[delta_names.txn_epoch(2)] > 1
     with pytest.raises(UnknownTopic):
         append(store, stale, {0: 1})
     with pytest.raises(TopicExists):

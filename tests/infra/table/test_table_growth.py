@@ -7,7 +7,7 @@ import pytest
 from record_tables import CLOCK, append, claimed, created, new_id
 from s3_server import S3Server
 
-from siltlog.infra import names
+from siltlog.infra import delta_names
 from siltlog.infra.errors import Fenced, Refused
 from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.store import ObjectStore, open_store
@@ -62,7 +62,7 @@ def test_partitions_that_a_deleted_topic_had_come_back_empty(store: ObjectStore)
     table = created(store, partitions=1)
     epoch = table.snapshot.epochs[0] + 1
     table.claim({0: epoch}, new_id())
-    before = table.snapshot.transactions[names.txn_epoch(3)]
+    before = table.snapshot.transactions[delta_names.txn_epoch(3)]
     assert EPOCH < before < epoch, "epochs of a name never go back"
     table.grow(4, [0], epoch, new_id(), config=PLAIN)
     assert dict(table.snapshot.offsets) == dict.fromkeys(range(4), 0) and not table.snapshot.files
@@ -115,5 +115,5 @@ def test_the_history_is_in_a_property(tmp_path: Path) -> None:
     table = claimed(open_store(tmp_path.as_uri()))
     epoch = table.snapshot.epochs[0]
     table.grow(3, [0, 0], epoch, new_id(), config=PLAIN)
-    kept = json.loads(table.snapshot.properties[names.PROPERTY_PARTITIONS_HISTORY])
+    kept = json.loads(table.snapshot.properties[delta_names.PROPERTY_PARTITIONS_HISTORY])
     assert kept == [{"partitions": 2, "first_offsets": []}, {"partitions": 3, "first_offsets": [0, 0]}]

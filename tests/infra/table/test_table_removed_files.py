@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from record_tables import claimed, created, new_id, written
 
-from siltlog.infra import names
+from siltlog.infra import delta_names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.settings.topic_config import REMOVED_FILES_MS_MAX, REMOVED_FILES_MS_MIN, TopicConfig
 from siltlog.infra.store.local import LocalStore
@@ -93,7 +93,7 @@ class Busy:
             *(remove_action(file, data_change=False, now_ms=now_ms) for file in removed),
         ]
         commit_id = new_id()
-        transactions = {names.txn_offset(0): self.table.snapshot.version}
+        transactions = {delta_names.txn_offset(0): self.table.snapshot.version}
         self.table.commit(commit_id, lambda _: lambda delta: commit_actions(delta, actions, transactions, commit_id))
         self.age(self.table.snapshot.version)
         self.live = [*(file for file in self.live if file not in removed), *added]

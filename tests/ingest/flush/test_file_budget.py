@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from siltlog.infra import names
+from siltlog.infra import delta_names, names
 from siltlog.infra.settings.topic_config import FLUSH_WAIT_MS_MAX, SETTINGS, UNLIMITED
 from siltlog.infra.table.data_file import DataFile
 from siltlog.infra.table.snapshot import TableSnapshot
@@ -149,7 +149,7 @@ def snapshot_of(count: int, *, size_bytes: int = 1_000, folder: str = "") -> Tab
         DataFile(f"{folder}{names.partition_folder(0)}/{at}.parquet", 0, 1, size_bytes, at, at, 0, 0, 0)
         for at in range(count)
     ]
-    return TableSnapshot.build(1, {names.PROPERTY_PARTITIONS: "4"}, {}, files)
+    return TableSnapshot.build(1, {delta_names.PROPERTY_PARTITIONS: "4"}, {}, files)
 
 
 @pytest.mark.rule("F6")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from siltlog.infra import costs
+from siltlog.infra.store import costs
 from siltlog.ingest.flush.request_budget import BURST_SECONDS, DEBT_SECONDS_MAX, RequestBudget, Want
 
 NOW = 1_000.0

@@ -1,6 +1,6 @@
 """What a topic forgets of its producers: by time, and when there are too many the ones unused for longest."""
 
-from siltlog.infra.names import kafka_producer
+from siltlog.infra.producer_names import kafka_producer
 from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.ingest.producers.idempotency import idempotency_key
 from siltlog.ingest.producers.known import FORGET_PART, TopicProducers

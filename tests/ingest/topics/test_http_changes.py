@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from http_rig import Http, Reply
 
 from siltlog import Producer
-from siltlog.infra import names
+from siltlog.infra import delta_names
 from siltlog.infra.arrow.partitioner import MURMUR2, partition_of
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.settings.topic_config import TopicConfig
@@ -221,7 +221,7 @@ def test_a_topic_grows(http: Http, name: str) -> None:
     keys = [f"k{i}" for i in range(40)]
     reply = http.publish(name, *({"value": 3, "key": key} for key in keys))
     assert [place[0] for place in reply.json["records"]] == [partition_of(key.encode(), 4) for key in keys]
-    history = json.loads(opened(http, name).metadata().configuration[names.PROPERTY_PARTITIONS_HISTORY])
+    history = json.loads(opened(http, name).metadata().configuration[delta_names.PROPERTY_PARTITIONS_HISTORY])
     assert history == [{"partitions": 2, "first_offsets": []}, {"partitions": 4, "first_offsets": [1, 2]}]
 
 
@@ -322,7 +322,7 @@ def test_a_topic_grows_while_producers_run(http: Http, name: str) -> None:
         for thread in threads:
             thread.join(WAIT_S)
     assert not failures
-    history = json.loads(opened(http, name).metadata().configuration[names.PROPERTY_PARTITIONS_HISTORY])
+    history = json.loads(opened(http, name).metadata().configuration[delta_names.PROPERTY_PARTITIONS_HISTORY])
     assert [entry["partitions"] for entry in history] == [1, 2, 3, 5, 8]
     found: list[str] = []
     for partition in range(8):
@@ -380,7 +380,7 @@ def test_what_was_changed_outlives_a_restart(tmp_path: Path) -> None:
         assert server.stop() == 0
         server.start()
         assert http.publish("t", *({"value": 9, "partition": p} for p in range(4)), query="?acks=table").status == 200
-        history = json.loads(opened(http, "t").metadata().configuration[names.PROPERTY_PARTITIONS_HISTORY])
+        history = json.loads(opened(http, "t").metadata().configuration[delta_names.PROPERTY_PARTITIONS_HISTORY])
         assert [entry["first_offsets"] for entry in history] == [[], [1], [2, 1, 1]]
     finally:
         server.stop()

@@ -19,7 +19,7 @@ from record_tables import CLOCK, new_id, records
 from s3_server import S3Server
 from topic_writer import TopicWriter
 
-from siltlog.infra import names
+from siltlog.infra import delta_names, names
 from siltlog.infra.arrow.partitioner import MURMUR2
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.settings.topic_config import TopicConfig
@@ -305,7 +305,9 @@ def test_rows_where_none_may_be(place: Place) -> None:
     writer = filled(place[1])
     exchange(writer, None, written(writer, placed(30, 5, 0, PARTITIONS)))
     exchange(writer, None, replace(written(writer, records(0, 5)), partition=9))
-    commit_properties(open_handle(place[1], "t"), {f"{names.PROPERTY_GAPS_PREFIX}1": "[[12, 14]]"}, {"x": 1}, new_id())
+    commit_properties(
+        open_handle(place[1], "t"), {f"{delta_names.PROPERTY_GAPS_PREFIX}1": "[[12, 14]]"}, {"x": 1}, new_id()
+    )
     found = [(one.kind, one.partition, one.first_offset, one.last_offset) for one in audited(place).findings]
     assert found == [
         ("out_of_bounds", 9, 0, 4),
@@ -332,7 +334,7 @@ def test_below_the_mark_of_key_compaction_records_may_be_missing(place: Place) -
     writer = filled(place[1])
     rewritten(writer, drop_row)
     for mark, found in ((14, ["missing_offsets"]), (15, []), (30, [])):
-        commit_actions(open_handle(place[1], "t"), [], {names.txn_compacted(0): mark}, new_id())
+        commit_actions(open_handle(place[1], "t"), [], {delta_names.txn_compacted(0): mark}, new_id())
         assert kinds(audited(place)) == found
 
 
@@ -417,10 +419,10 @@ def with_property(name: str, value: str) -> Callable[[ObjectStore, TopicWriter],
             lambda store, writer: store.put(log_file(writer, "_last_checkpoint"), b"{"), id="last-checkpoint-cut"
         ),
         pytest.param(without_log, id="log-gone"),
-        pytest.param(with_property(names.PROPERTY_PARTITIONS, "x"), id="partitions-no-number"),
-        pytest.param(with_property(names.PROPERTY_PARTITIONS_HISTORY, "[{}]"), id="history-none"),
-        pytest.param(with_property(f"{names.PROPERTY_GAPS_PREFIX}0", "zz"), id="gaps-none"),
-        pytest.param(with_property(f"{names.PROPERTY_CONFIG_PREFIX}retention.ms", "soon"), id="setting-none"),
+        pytest.param(with_property(delta_names.PROPERTY_PARTITIONS, "x"), id="partitions-no-number"),
+        pytest.param(with_property(delta_names.PROPERTY_PARTITIONS_HISTORY, "[{}]"), id="history-none"),
+        pytest.param(with_property(f"{delta_names.PROPERTY_GAPS_PREFIX}0", "zz"), id="gaps-none"),
+        pytest.param(with_property(f"{delta_names.PROPERTY_CONFIG_PREFIX}retention.ms", "soon"), id="setting-none"),
     ],
 )
 def test_a_damaged_log_is_a_finding_of_its_topic_alone(
@@ -450,11 +452,11 @@ def test_a_damaged_checkpoint(place: Place) -> None:
 @pytest.mark.parametrize(
     ("app_id", "number", "said"),
     [
-        pytest.param(names.txn_start(0), 31, "the log start is 31", id="start-past-the-end"),
-        pytest.param(names.txn_start(0), -1, "the log start is -1", id="start-negative"),
-        pytest.param(names.txn_start(0), 20, "20 records below it", id="start-over-live-files"),
-        pytest.param(names.txn_compacted(0), 31, "mark of key compaction is 31", id="compacted-past-the-end"),
-        pytest.param(names.txn_epoch(0), 0, "nobody has ever claimed", id="epoch-lost"),
+        pytest.param(delta_names.txn_start(0), 31, "the log start is 31", id="start-past-the-end"),
+        pytest.param(delta_names.txn_start(0), -1, "the log start is -1", id="start-negative"),
+        pytest.param(delta_names.txn_start(0), 20, "20 records below it", id="start-over-live-files"),
+        pytest.param(delta_names.txn_compacted(0), 31, "mark of key compaction is 31", id="compacted-past-the-end"),
+        pytest.param(delta_names.txn_epoch(0), 0, "nobody has ever claimed", id="epoch-lost"),
     ],
 )
 def test_numbers_that_cannot_be(place: Place, app_id: str, number: int, said: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from siltlog.infra import names
+from siltlog.infra import delta_names, names
 from siltlog.infra.errors import CorruptData
 from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.table.data_file import DataFile
@@ -44,9 +44,9 @@ def snapshot_of(files: Sequence[DataFile], partitions: int = 2, **transactions: 
     ends = dict.fromkeys(range(partitions), 0)
     for file in files:
         ends[file.partition] = max(ends[file.partition], file.last_offset + 1)
-    numbers = {names.txn_offset(partition): end for partition, end in ends.items()}
+    numbers = {delta_names.txn_offset(partition): end for partition, end in ends.items()}
     numbers |= {name.replace("_", "/"): number for name, number in transactions.items()}
-    return TableSnapshot.build(3, {names.PROPERTY_PARTITIONS: str(partitions)}, numbers, files)
+    return TableSnapshot.build(3, {delta_names.PROPERTY_PARTITIONS: str(partitions)}, numbers, files)
 
 
 def ranges_of(snapshot: TableSnapshot, config: TopicConfig = COMPACT, **horizons: int) -> list[KeyRange]:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from siltlog.infra import names
+from siltlog.infra import delta_names, names
 from siltlog.infra.errors import CorruptData
 from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.table.data_file import DataFile
@@ -40,7 +40,7 @@ def data_file(partition: int, first: int, last: int, size: int, newest_ms: int =
 
 
 def snapshot_of(files: Sequence[DataFile], partitions: int = 3, *, deleted: bool = False) -> TableSnapshot:
-    properties = {names.PROPERTY_PARTITIONS: str(partitions), names.PROPERTY_DELETED: str(deleted).lower()}
+    properties = {delta_names.PROPERTY_PARTITIONS: str(partitions), delta_names.PROPERTY_DELETED: str(deleted).lower()}
     return TableSnapshot.build(7, properties, {}, files)
 
 
@@ -233,7 +233,7 @@ def test_a_deleted_topic_has_nothing_to_merge() -> None:
 def test_what_keys_were_compacted_through_is_not_merged_with_the_rest() -> None:
     files = sized(1, 1, 1, 1, 1, 1)
     snapshot = snapshot_of(files)
-    compacted = TableSnapshot.build(7, snapshot.properties, {names.txn_compacted(0): 35}, files)
+    compacted = TableSnapshot.build(7, snapshot.properties, {delta_names.txn_compacted(0): 35}, files)
     merges = [merge.files for chunk in plan(compacted, FOR_EVER, NOW_MS, SMALL).chunks for merge in chunk.merges]
     assert merges == [tuple(files[:3]), tuple(files[3:])]
 

@@ -15,7 +15,7 @@ from record_tables import CLOCK, new_id, records
 from s3_server import S3Server
 from topic_writer import TopicWriter
 
-from siltlog.infra import names
+from siltlog.infra import delta_names, names
 from siltlog.infra.columns import RECORD_SCHEMA
 from siltlog.infra.errors import ConfigError, CorruptData, Refused, SiltlogError, UnknownTopic
 from siltlog.infra.settings.settings import ServerSettings
@@ -215,7 +215,7 @@ def test_an_old_file_goes_only_after_a_commit_that_fences_rewrites_which_could_n
     write_data_file(store, "t", 0, keyed(0, [KEY]), compression="zstd", now_ms=1)
     assert erased(settings).whole
     after = TopicTable.open(store, "t", CLOCK).snapshot
-    assert after.transactions[names.txn_rewrite(0)] > snapshot.transactions.get(names.txn_rewrite(0), 0)
+    assert after.transactions[delta_names.txn_rewrite(0)] > snapshot.transactions.get(delta_names.txn_rewrite(0), 0)
 
 
 def test_what_lies_beside_the_tables_is_named_with_what_to_do(local: tuple[ServerSettings, ObjectStore]) -> None:

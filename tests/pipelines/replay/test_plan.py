@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from record_tables import new_id, records
 from topic_writer import TopicWriter
 
-from siltlog.infra import names
+from siltlog.infra import names, producer_names
 from siltlog.infra.columns import RECORD_SCHEMA
 from siltlog.infra.errors import Refused, SiltlogError
 from siltlog.infra.store.store import ObjectStore
@@ -138,9 +138,9 @@ PARTITIONS = st.integers(0, 11)
 
 @given(RUNS, RUNS, PARTITIONS, PARTITIONS)
 def test_no_two_runs_have_one_producer(one: str, other: str, first: int, second: int) -> None:
-    producers = names.replay_run_producer(one, first), names.replay_run_producer(other, second)
+    producers = producer_names.replay_run_producer(one, first), producer_names.replay_run_producer(other, second)
     assert (producers[0] == producers[1]) == ((one, first) == (other, second))
-    assert names.replay_run_seat(one) != producers[1]
+    assert producer_names.replay_run_seat(one) != producers[1]
 
 
 @pytest.mark.rule("Y2")

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from siltlog.infra import names
+from siltlog.infra import delta_names, names
 from siltlog.infra.errors import CorruptData
 from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.table.data_file import DataFile
@@ -25,10 +25,10 @@ def snapshot_of(
     files: Sequence[DataFile], starts: dict[int, int] | None = None, *, partitions: int = 2, deleted: bool = False
 ) -> TableSnapshot:
     """Each table offset is the end of its partition's last file."""
-    properties = {names.PROPERTY_PARTITIONS: str(partitions), names.PROPERTY_DELETED: str(deleted).lower()}
-    transactions = {names.txn_start(partition): start for partition, start in (starts or {}).items()}
+    properties = {delta_names.PROPERTY_PARTITIONS: str(partitions), delta_names.PROPERTY_DELETED: str(deleted).lower()}
+    transactions = {delta_names.txn_start(partition): start for partition, start in (starts or {}).items()}
     for file in files:
-        app_id = names.txn_offset(file.partition)
+        app_id = delta_names.txn_offset(file.partition)
         transactions[app_id] = max(transactions.get(app_id, 0), file.last_offset + 1)
     return TableSnapshot.build(7, properties, transactions, files)
 

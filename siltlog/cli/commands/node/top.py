@@ -11,8 +11,8 @@ from siltlog.cli.activity import Look, cost_of, group_rows, topic_rows
 from siltlog.cli.output import grid
 from siltlog.cli.session import Session, client_options, pass_session
 from siltlog.infra.client import calls
-from siltlog.infra.costs import Asked, asked
 from siltlog.infra.errors import SiltlogError
+from siltlog.infra.store.costs import Asked, asked
 
 if TYPE_CHECKING:
     from rich.table import Table

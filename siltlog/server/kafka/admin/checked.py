@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sized
 from typing import Any, NamedTuple
 
 from siltlog.consumers.reading.view import LogView, TopicView
-from siltlog.infra import names
+from siltlog.infra import delta_names
 from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.ingest.topics.altered import altered, check_changeable
 from siltlog.ingest.topics.topics import Topics
@@ -32,5 +32,5 @@ def check_change(log: LogView, topics: Topics, name: str, partitions: int | None
 
 def _elsewhere(topic: TopicView) -> _Elsewhere:
     marks = topic.snapshot.transactions
-    ships = any(marks.get(names.txn_shipped(view.partition)) for view in topic.partitions)
+    ships = any(marks.get(delta_names.txn_shipped(view.partition)) for view in topic.partitions)
     return _Elsewhere(topic.name, topic.config, topic.partitions, topic.config["acks"] == "object", ships)

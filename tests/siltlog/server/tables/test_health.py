@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from siltlog.infra import names
+from siltlog.infra import delta_names, names
 from siltlog.infra.records import Bounds
 from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.table.data_file import DataFile
@@ -33,10 +33,10 @@ def data_file(
 
 def snapshot_of(files: Sequence[DataFile], partitions: int = 2, **settings: int | str) -> TableSnapshot:
     config = TopicConfig({name.replace("_", "."): value for name, value in ({"retention_ms": -1} | settings).items()})
-    properties = {names.PROPERTY_PARTITIONS: str(partitions), **config.properties()}
+    properties = {delta_names.PROPERTY_PARTITIONS: str(partitions), **config.properties()}
     transactions: dict[str, int] = {}
     for file in files:
-        app_id = names.txn_offset(file.partition)
+        app_id = delta_names.txn_offset(file.partition)
         transactions[app_id] = max(transactions.get(app_id, 0), file.last_offset + 1)
     return TableSnapshot.build(7, properties, transactions, files)
 

@@ -25,7 +25,7 @@ from tls_rig import Made, client_of
 
 from siltlog import server_process
 from siltlog.infra import names
-from siltlog.infra.secret_file import read_secret
+from siltlog.infra.security.secret_file import read_secret
 
 _LISTENING = re.compile(r"listening on (\S+)")
 SECONDS_MAX = 60.0

@@ -15,7 +15,7 @@ from http_rig import Http
 
 from siltlog import Consumer
 from siltlog.cli.main import run
-from siltlog.infra import names
+from siltlog.infra import names, producer_names
 from siltlog.infra.arrow.partitioner import MURMUR2, partition_of
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.store.store import open_store
@@ -175,7 +175,7 @@ def test_who_has_the_run_goes_on_when_one_that_lost_it_takes_a_partition_once_mo
     for _ in range(3):
         for partition in range(3):
             claimed = http.call(
-                "POST", f"/v1/topics/{topic}/producers/{names.replay_run_producer(run_name, partition)}"
+                "POST", f"/v1/topics/{topic}/producers/{producer_names.replay_run_producer(run_name, partition)}"
             )
             assert claimed.status == 200
     _, errors = process.communicate(timeout=WAIT_S)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from siltlog.infra.errors import ConfigError
-from siltlog.infra.secret_file import read_secret
 from siltlog.infra.security import secret
+from siltlog.infra.security.secret_file import read_secret
 
 ROOT, SERVER = 0, 1000
 READERS = (read_secret, secret.read_secret)

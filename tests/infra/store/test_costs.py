@@ -14,8 +14,8 @@ from s3_server import S3Server
 
 from docs.site.costs_tables import tables
 from siltlog import Admin, Producer
-from siltlog.infra import costs
-from siltlog.infra.costs import Asked, Requests, asked
+from siltlog.infra.store import costs
+from siltlog.infra.store.costs import Asked, Requests, asked
 from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
 

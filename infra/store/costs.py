@@ -1,7 +1,7 @@
 """What a rate costs a month on S3: requests and what is stored. Pure.
 
 Prices are the list prices of S3 Standard in us-east-1 (https://aws.amazon.com/s3/pricing/), without a discount. How
-many requests each thing makes is measured: `tests/infra/test_costs.py` counts them before a real S3 server.
+many requests each thing makes is measured: `tests/infra/store/test_costs.py` counts them before a real S3 server.
 """
 
 import re
