@@ -9,7 +9,7 @@ from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, problem
 
 if TYPE_CHECKING:
-    from siltlog.consumers.groups.snapshots import OffsetSnapshots
+    from siltlog.consumers.keeping.snapshots import OffsetSnapshots
     from siltlog.infra.redis.connection import RedisConnection
 
 AWAY_RETRY_MS = 500
