@@ -16,10 +16,10 @@ from siltlog.consumers.dead_letters.marks import MarkIndex
 from siltlog.consumers.dead_letters.replay import Replay
 from siltlog.consumers.groups.groups import Groups
 from siltlog.consumers.groups.http import GroupsHttp
-from siltlog.consumers.groups.keeper import Elsewhere
 from siltlog.consumers.groups.messages import Timeouts
 from siltlog.consumers.groups.ranked import GroupLags
-from siltlog.consumers.groups.saved_offsets import OffsetLog
+from siltlog.consumers.keeping.keeper import Elsewhere
+from siltlog.consumers.keeping.saved_offsets import OffsetLog
 from siltlog.consumers.push.events import Tails
 from siltlog.consumers.push.group_socket import Connected
 from siltlog.consumers.push.sockets import Sockets
@@ -106,7 +106,7 @@ async def assemble(
     if access is not None:
         access.when_changed(groups.look)
     marks = MarkIndex(fetcher)
-    dead_letters = DeadLetters(groups, fetcher, system, clock, marks)
+    dead_letters = DeadLetters(groups.offsets, fetcher, system, clock, marks)
     streams = Streams(node.draining, tails_max=node.settings.tails_max)
     groups.start()
 
@@ -251,8 +251,8 @@ def _show_groups(groups: Groups, connection: RedisConnection, metrics: Metrics) 
         shown(lambda lag: lag.seconds),
     )
     counts = groups.counts
-    metrics.gauge(catalogue.GROUPS, lambda: len(groups.members()))
-    metrics.gauge(catalogue.GROUP_MEMBERS, lambda: sum(groups.members()))
+    metrics.gauge(catalogue.GROUPS, lambda: len(groups.member_counts()))
+    metrics.gauge(catalogue.GROUP_MEMBERS, lambda: sum(groups.member_counts().values()))
     metrics.totals(
         catalogue.GROUP_REBALANCES,
         counts.rebalances.items,

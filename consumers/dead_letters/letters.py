@@ -14,7 +14,6 @@ from itertools import count
 
 from siltlog.consumers.dead_letters.marks import MarkIndex, bounds_of
 from siltlog.consumers.dead_letters.record import Failure, Stored, dead_letter, stored_records
-from siltlog.consumers.groups.groups import Groups
 from siltlog.consumers.groups.messages import (
     ERROR_CHARS_MAX,
     Actor,
@@ -24,9 +23,9 @@ from siltlog.consumers.groups.messages import (
     CommittedOffset,
     DeadLetterRequest,
 )
-from siltlog.consumers.groups.scripts import Key
+from siltlog.consumers.groups.offsets import Offsets
 from siltlog.consumers.reading.fetch import Fetcher, FetchPosition
-from siltlog.consumers.reading.view import SystemLog, TopicView
+from siltlog.consumers.reading.view import Key, SystemLog, TopicView
 from siltlog.infra import producer_names
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import problem
@@ -58,8 +57,8 @@ class Nacked:
 class DeadLetters:
     """Used on one event loop."""
 
-    def __init__(self, groups: Groups, fetcher: Fetcher, system: SystemLog, clock: Clock, marks: MarkIndex) -> None:
-        self._groups = groups
+    def __init__(self, offsets: Offsets, fetcher: Fetcher, system: SystemLog, clock: Clock, marks: MarkIndex) -> None:
+        self._offsets = offsets
         self._fetcher = fetcher
         self._system = system
         self._clock = clock
@@ -80,8 +79,8 @@ class DeadLetters:
         backoff_ms: tuple[int, int] | None = None,
     ) -> Attempted:
         """Counts one attempt at a record, to be told before it is handled; `suspect_max` and `backoff_ms` as in
-        `Groups.attempt`."""
-        found = await self._groups.attempt(
+        `Offsets.attempt`."""
+        found = await self._offsets.attempt(
             group, request, actor, count=True, suspect_max=suspect_max, backoff_ms=backoff_ms
         )
         if request.offset < found.committed:
@@ -115,7 +114,7 @@ class DeadLetters:
         has begun are not committed, `offset_out_of_range` or `not_found` where the record is gone, and what a publish
         and a commit raise. Whatever it raised, it may be called again: one record becomes one dead letter.
         """
-        found = await self._groups.attempt(group, request, actor, count=False)
+        found = await self._offsets.attempt(group, request, actor, count=False)
         if found.lower:
             listed = ", ".join(map(str, found.lower[:LISTED_MAX]))
             raise problem(
@@ -129,7 +128,7 @@ class DeadLetters:
         if request.offset >= found.committed:
             done = CommittedOffset(request.topic, request.partition, request.offset + 1)
             commit = CommitRequest(offsets=[done], member_id=request.member_id, generation=request.generation)
-            await self._groups.commit(group, commit, found.key.topic_id, actor)
+            await self._offsets.commit(group, commit, found.key.topic_id, actor)
         if not buried.duplicate:
             self.buried[request.topic] += 1
         return buried

@@ -1,4 +1,4 @@
-"""Consumer groups: members, assignments, and offsets that outlive Redis.
+"""Consumer groups: members, assignments and offsets.
 
 The state of a group changes only by the scripts in `lua/`.
 """

@@ -38,7 +38,7 @@ from siltlog.consumers.groups.messages import (
 from siltlog.consumers.groups.poll import GroupPoll
 from siltlog.consumers.groups.ranked import GroupLags, RankedGroups
 from siltlog.consumers.groups.reset import OffsetReset, ResetRequest
-from siltlog.consumers.groups.upkeep import lag_of
+from siltlog.consumers.keeping.upkeep import lag_of
 from siltlog.consumers.reading.fetch import Fetcher, require_read
 from siltlog.consumers.reading.http import INLINE_RECORDS_MAX, ReadLimits
 from siltlog.consumers.reading.view import LogView
@@ -98,7 +98,7 @@ class GroupsHttp:
         self._ranked = RankedGroups(groups, lags)
         self._groups = groups
         self._log = log
-        self._polls = GroupPoll(groups, fetcher)
+        self._polls = GroupPoll(groups.members, fetcher)
         self._reset = OffsetReset(groups, log, fetcher.lookup)
         self._clock = clock
         self._limits = limits
@@ -126,7 +126,7 @@ class GroupsHttp:
         request.scope["state"][WAIT_MS] = body.wait_ms = grant.within(min(body.wait_ms, self._limits.wait_ms))
         group, member = _name(request, "group"), _name(request, "member")
         _require_membership(grant, group, body)
-        told = await self._groups.heartbeat(group, member, body, Actor.of(grant, group))
+        told = await self._groups.members.heartbeat(group, member, body, Actor.of(grant, group))
         if body.wait_ms:
             # It may have been taken away meanwhile.
             grant.require("read", "group", group)
@@ -154,7 +154,7 @@ class GroupsHttp:
     async def leave(self, request: Request) -> Response:
         Query(request, ())
         group, member = _name(request, "group"), _name(request, "member")
-        await self._groups.leave(group, member, Actor.of(grant_of(request), group))
+        await self._groups.members.leave(group, member, Actor.of(grant_of(request), group))
         return Response(status_code=204)
 
     @operation(
@@ -227,7 +227,7 @@ class GroupsHttp:
         grant.require("read", "group", group)
         for topic in sorted({at.topic for at in body.offsets}):
             require_read(grant, topic)
-        await self._groups.commit(group, body, query.text("topic_id") or None, Actor.of(grant, group))
+        await self._groups.offsets.commit(group, body, query.text("topic_id") or None, Actor.of(grant, group))
         return Response(status_code=204)
 
     @operation(

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from siltlog.consumers.groups.assignment import Partition, assign
-from siltlog.consumers.groups.scripts import Key, Reply
+from siltlog.consumers.groups.scripts import Reply
 from siltlog.consumers.groups.topics import GroupTopics, Subscription, Unknown
-from siltlog.consumers.reading.view import TopicView
+from siltlog.consumers.reading.view import Key, TopicView
 
 ATTEMPTS_MAX = 8
 Run = Callable[[str, str, Mapping[str, Any]], Awaitable[Reply]]

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any, NamedTuple
 
-from siltlog.consumers.groups.groups import Groups
+from siltlog.consumers.groups.members import Members
 from siltlog.consumers.groups.messages import Actor, Membership, PollRequest
 from siltlog.consumers.groups.waiters import Waiter
 from siltlog.consumers.reading.fetch import Fetcher, FetchPosition, FetchResult, Meter
@@ -26,8 +26,8 @@ class Reading(NamedTuple):
 class GroupPoll:
     """Used on one event loop."""
 
-    def __init__(self, groups: Groups, fetcher: Fetcher) -> None:
-        self._groups = groups
+    def __init__(self, members: Members, fetcher: Fetcher) -> None:
+        self._members = members
         self._fetcher = fetcher
 
     async def poll(
@@ -44,14 +44,14 @@ class GroupPoll:
 
         Waits for records or for a change of what the member may read, whichever comes first; not at all while the
         member has something to let go, which its next poll does. Leaves out partitions that rest, as handling a record
-        of theirs failed. Raises what `Groups.heartbeat` and
+        of theirs failed. Raises what `Members.heartbeat` and
         `GroupTopics.commits` do.
         """
         if request.generation == 0 and request.commit:
             raise problem("invalid_request", "a poll that joins (generation 0) has nothing to commit: leave commit out")
         reading = Reading(held, grant, meter)
-        with self._groups.waiting(group, member) as waiter:
-            told = await self._groups.beat(group, member, request, actor, poll=True, commits=request.commit)
+        with self._members.waiting(group, member) as waiter:
+            told = await self._members.beat(group, member, request, actor, poll=True, commits=request.commit)
             waiter.told(told.generation)
             left_ms = int(told.wait_s(request.wait_ms) * 1000)
             while True:
@@ -64,7 +64,7 @@ class GroupPoll:
                     return told.generation, result
                 again = PollRequest(generation=request.generation, topics=request.topics)
                 again.topic_pattern = request.topic_pattern
-                told = await self._groups.beat(group, member, again, actor, poll=True)
+                told = await self._members.beat(group, member, again, actor, poll=True)
                 waiter.told(told.generation)
 
     async def _fetch(self, told: Membership, request: PollRequest, wait_ms: int, reading: Reading) -> FetchResult:

@@ -35,7 +35,7 @@ class RankedGroups:
         for group, of, records in found:
             if of in seen and topic in ("", of):
                 lags.setdefault(group, {})[of] = records
-        values = by_name(lags if topic else {*await self._groups.names(GROUPS_MAX), *lags})
+        values = by_name(lags if topic else {*await self._groups.register.first(GROUPS_MAX), *lags})
         if ranking.sort == "lag":
             values |= {group: float(sum(records.values())) for group, records in lags.items()}
         elif ranking.sort == "members":

@@ -91,7 +91,7 @@ class OffsetReset:
             moved.append(Moved(topic.name, view.partition, before, after))
         if not request.dry_run:
             offsets = [CommittedOffset(move.topic, move.partition, move.after) for move in moved]
-            await self._groups.commit(group, CommitRequest(offsets))
+            await self._groups.offsets.commit(group, CommitRequest(offsets))
         return moved
 
     def _asked(self, known: Set[tuple[str, int]], request: ResetRequest) -> list[tuple[TopicView, PartitionView]]:

@@ -3,20 +3,22 @@
 import asyncio
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from siltlog.consumers.groups.keeper import Elsewhere, Keepers
 from siltlog.consumers.groups.planner import GroupPlanner
-from siltlog.consumers.groups.saved_offsets import OffsetLog
-from siltlog.consumers.groups.scripts import GroupScripts, Key, Reply
-from siltlog.consumers.groups.snapshots import OffsetSnapshots
+from siltlog.consumers.groups.register import Register
+from siltlog.consumers.groups.scripts import GroupScripts, Reply
 from siltlog.consumers.groups.topics import GroupTopics
 from siltlog.consumers.groups.waiters import GroupWaiters
+from siltlog.consumers.keeping.keeper import Elsewhere, Keepers
+from siltlog.consumers.keeping.saved_offsets import OffsetLog
+from siltlog.consumers.keeping.snapshots import OffsetSnapshots
+from siltlog.consumers.reading.view import Key
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError, Unavailable, problem
-from siltlog.infra.redis.keys import GROUPS_KEY, group_key, keeper_text
+from siltlog.infra.redis.keys import group_key, keeper_text
 
 if TYPE_CHECKING:
     from siltlog.infra.redis.connection import RedisConnection
@@ -29,7 +31,6 @@ CHECK_S = 1.0
 """How often changes that other servers made are looked for, in groups with waiters."""
 SCAN_S = 30.0
 """How often groups that this server has not met are looked for."""
-SCAN_PAGE = 1_000
 RESTORES_MAX = 4
 """How often one call puts back what Redis loses at once again."""
 
@@ -84,6 +85,7 @@ class GroupRunner:
     def __init__(
         self,
         redis: "RedisConnection",
+        register: Register,
         topics: GroupTopics,
         clock: Clock,
         logger: "Logger",
@@ -98,6 +100,7 @@ class GroupRunner:
         self.waiters = GroupWaiters()
         self.counts = GroupCounts()
         self._redis = redis
+        self._register = register
         self._same = same
         self._scripts = GroupScripts(redis)
         self._topics = topics
@@ -189,13 +192,9 @@ class GroupRunner:
         due_ms = reply["due_ms"]
         known.due = math.inf if due_ms < 0 else self._clock.monotonic() + due_ms / 1000
         if reply["created"] or not known.listed:
-            await self._list(group)
+            await self._register.add(group)
             known.listed = True
         return reply
-
-    def members(self) -> list[int]:
-        """How many each group has, of those that this server has met."""
-        return [known.members for known in self._known.values()]
 
     def member_counts(self) -> dict[str, int]:
         """How many each group has, by name, of those that this server has met."""
@@ -214,7 +213,8 @@ class GroupRunner:
             await self.run("sweep", group, {})
             status = await self.keepers.delete(group, request)
         if status == "ok":
-            await self._unlist(group)
+            self._known.pop(group, None)
+            await self._register.remove(group)
         return status
 
     async def forget(self, group: str, partitions: Collection[str]) -> tuple[str, Collection[str]]:
@@ -227,13 +227,6 @@ class GroupRunner:
         await self.run("sweep", group, {})
         told = await self.keepers.forget(group, partitions)
         return told.status, told.subscribed
-
-    async def _unlist(self, group: str) -> None:
-        """One that was created again meanwhile stays listed."""
-        self._known.pop(group, None)
-        await self._redis.command("ZREM", GROUPS_KEY, group)
-        if await self._redis.command("HEXISTS", group_key(group, "state"), "created"):
-            await self._list(group)
 
     async def tick(self) -> None:
         """Does what is due by now. Raises Unavailable without Redis."""
@@ -326,7 +319,7 @@ class GroupRunner:
             async def forget(group: str) -> None:
                 await self.run("forget", group, {"topics": gone})
 
-            await self._each([group async for group in self.listed()], forget)
+            await self._each([group async for group in self._register.all()], forget)
             self._gone.clear()
 
     async def _follow_others(self) -> None:
@@ -362,27 +355,13 @@ class GroupRunner:
             await self.run("sweep", group, {})
 
         met = [group for group, known in self._known.items() if known.listed]
-        there = {group async for group in self.listed()}
+        there = {group async for group in self._register.all()}
         for group in met:
             if group not in there:
                 self._known.pop(group, None)
                 self.waiters.wake(group, math.inf)
         await self._each(sorted(there - set(self._known)), meet)
         self._scan_at = self._clock.monotonic() + SCAN_S
-
-    async def listed(self) -> AsyncIterator[str]:
-        """Every group there is."""
-        after = "-"
-        while True:
-            page = await self._redis.command("ZRANGEBYLEX", GROUPS_KEY, after, "+", "LIMIT", 0, SCAN_PAGE)
-            for name in page:
-                yield name.decode()
-            if len(page) < SCAN_PAGE:
-                return
-            after = "(" + page[-1].decode()
-
-    async def _list(self, group: str) -> None:
-        await self._redis.command("ZADD", GROUPS_KEY, 0, group)
 
     def _known_of(self, group: str) -> _Known:
         known = self._known.get(group)

@@ -5,9 +5,10 @@ Those of a classic group, and the one by which time passes in it, stand behind `
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from siltlog.infra.errors import problem
+from siltlog.consumers.reading.view import Key
+from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.redis.keys import GROUP_PARTS, group_key
 
 if TYPE_CHECKING:
@@ -98,26 +99,6 @@ Reply = dict[str, Any]
 """The answer of a script: its own members and those that `finish` of the prelude adds."""
 
 
-class Key(NamedTuple):
-    """A partition as the scripts name it. It carries the topic's id: a successor of the same name is another topic."""
-
-    topic: str
-    topic_id: str
-    partition: int
-
-    def text(self) -> str:
-        return f"{self.topic}/{self.topic_id}/{self.partition}"
-
-    def topic_text(self) -> str:
-        """Names the topic as the scripts do."""
-        return f"{self.topic}/{self.topic_id}"
-
-    @classmethod
-    def parse(cls, text: str) -> "Key":
-        topic, topic_id, partition = text.split("/")
-        return cls(topic, topic_id, int(partition))
-
-
 def script_text(transition: str) -> str:
     """The Lua text of a transition."""
     before = ("prelude", "classic") if transition in _OF_CLASSIC_GROUPS else ("prelude",)
@@ -149,6 +130,10 @@ def raise_for(reply: Reply, group: str, member: str) -> None:
             "in that generation: nothing was committed; drop these partitions",
             partitions=[{"topic": key.topic, "partition": key.partition} for key in keys],
         )
+
+
+def unknown_group(group: str) -> SiltlogError:
+    return problem("unknown_group", f"there is no group {group}; a group begins with its first member or commit")
 
 
 def keys_of(texts: Sequence[str]) -> list[Key]:

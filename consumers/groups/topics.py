@@ -8,10 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltlog.consumers.groups.messages import CommittedOffset, PartitionName, PolledOffset
-from siltlog.consumers.groups.scripts import Key
 from siltlog.consumers.reading.fetch import find_partition, sources
 from siltlog.consumers.reading.reader import check_there
-from siltlog.consumers.reading.view import LogView, TopicView
+from siltlog.consumers.reading.view import Key, LogView, TopicView
 from siltlog.infra import names
 from siltlog.infra.arrow.arrays import binary_array
 from siltlog.infra.errors import UnknownTopic, problem

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from siltlog.consumers.groups.groups import Groups
-from siltlog.consumers.groups.messages import TOPICS_MAX, WAITS_PER_SESSION, Actor
+from siltlog.consumers.groups.messages import TOPICS_MAX, WAITS_PER_SESSION, Actor, fields_of
 from siltlog.consumers.groups.scripts import Reply
 from siltlog.consumers.kafka.epoch import epoch_of, generation_of
 from siltlog.infra import names
@@ -125,7 +125,7 @@ class ClassicGroups:
         """The first rebalance of a group waits for `delay_ms`, for more members."""
         self._groups = groups
         self._transitions = groups.transitions
-        self._timeouts = groups.timeouts
+        self._timeouts = groups.members.timeouts
         self._delay_ms = delay_ms
         self._draining = draining
 
@@ -138,7 +138,7 @@ class ClassicGroups:
         member_id = joining.member_id or _new_id(joining)
         if not (joining.member_id or joining.instance_id) and joining.asks_for_id:
             return Joined(KafkaError.MEMBER_ID_REQUIRED, member_id)
-        await self._groups.check_room(group, actor)
+        await self._groups.register.check_room(group, actor)
         body = {
             "member": member_id,
             "fresh": not joining.member_id,
@@ -150,7 +150,7 @@ class ClassicGroups:
             "members_max": MEMBERS_MAX,
             "metadata_bytes_max": GROUP_BYTES_MAX,
             "skips": joining.skips,
-            **_fields(actor),
+            **fields_of(actor),
         }
         reply = await self._waited("classic_join", group, member_id, body, {"member": member_id, "again": True})
         error = _ERRORS[reply["status"]]
@@ -180,7 +180,7 @@ class ClassicGroups:
         if sum(len(assignment) for _, assignment in assignments) > ASSIGNMENTS_BYTES_MAX:
             return Synced(KafkaError.INVALID_REQUEST)
         told = [(member, _text(given), assigned_partitions(given)) for member, given in assignments]
-        body = {**speaker.fields(), "assignments": told, **_fields(actor)}
+        body = {**speaker.fields(), "assignments": told, **fields_of(actor)}
         body |= {"protocol_type": protocol_type} if protocol_type is not None else {}
         body |= {"protocol": protocol} if protocol is not None else {}
         reply = await self._waited("classic_sync", group, speaker.member_id, body, {**body, "assignments": []})
@@ -190,14 +190,14 @@ class ClassicGroups:
         return Synced(error, _bytes(reply["assignment"]), reply["protocol_type"], reply["protocol"])
 
     async def heartbeat(self, group: str, speaker: Speaker, actor: Actor | None) -> KafkaError:
-        reply = await self._transitions.run("classic_beat", group, {**speaker.fields(), **_fields(actor)})
+        reply = await self._transitions.run("classic_beat", group, {**speaker.fields(), **fields_of(actor)})
         return _ERRORS[reply["status"]]
 
     async def leave(self, group: str, members: Sequence[tuple[str, str]], actor: Actor | None) -> Left:
         """Members by their id, or by their instance where that is empty."""
         if len(members) > MEMBERS_MAX or any(len(text) > ID_CHARS_MAX for member in members for text in member):
             return Left(KafkaError.INVALID_REQUEST)
-        body = {"members": members, **_fields(actor)}
+        body = {"members": members, **fields_of(actor)}
         reply = await self._transitions.run("classic_leave", group, body)
         return Left(KafkaError.NONE, [_ERRORS[status] for status in reply["statuses"]])
 
@@ -205,7 +205,7 @@ class ClassicGroups:
         self, transition: str, group: str, member: str, first: Mapping[str, Any], again: Mapping[str, Any]
     ) -> Reply:
         """The answer of a transition that others have to bring about. Whoever waits is there: its session goes on."""
-        with self._groups.waiting(group, member) as waiter:
+        with self._groups.members.waiting(group, member) as waiter:
             reply = await self._transitions.run(transition, group, first)
             while reply["status"] == "waiting":
                 if waiter.ended or self._draining():
@@ -260,10 +260,6 @@ class ClassicGroups:
 def group_id_problem(group_id: str) -> str | None:
     """Says what is wrong with the id of a group; None where nothing is."""
     return None if 0 < len(group_id) <= ID_CHARS_MAX else f"the id of a group has 1 to {ID_CHARS_MAX} characters"
-
-
-def _fields(actor: Actor | None) -> dict[str, Any]:
-    return {} if actor is None else actor.fields()
 
 
 def _new_id(joining: Joining) -> str:

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from siltlog.consumers.groups.groups import Groups
-from siltlog.consumers.groups.messages import PATTERN_CHARS_MAX, TOPICS_MAX, Actor, Membership
-from siltlog.consumers.groups.scripts import Key, Reply
+from siltlog.consumers.groups.messages import PATTERN_CHARS_MAX, TOPICS_MAX, Actor, Membership, fields_of
+from siltlog.consumers.groups.scripts import Reply
 from siltlog.consumers.groups.topics import pattern_problem
 from siltlog.consumers.kafka.classic import ID_CHARS_MAX
 from siltlog.consumers.kafka.epoch import epoch_of, generation_of
+from siltlog.consumers.reading.view import Key
 from siltlog.infra import names
 from siltlog.infra.kafka.errors import KafkaError
 
@@ -76,7 +77,7 @@ class ConsumerMembers:
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
         self._transitions = groups.transitions
-        self._timeouts = groups.timeouts
+        self._timeouts = groups.members.timeouts
 
     async def heartbeat(self, group: str, beat: Beat, topic_names: Mapping[bytes, str], actor: Actor | None) -> Told:
         """`topic_names` are those of the topics that the member says it owns, of those that there are.
@@ -87,14 +88,14 @@ class ConsumerMembers:
         if wrong is not None:
             return _refused(beat, *wrong)
         if beat.epoch == LEAVES:
-            await self._groups.leave(group, beat.member_id, actor)
+            await self._groups.members.leave(group, beat.member_id, actor)
         if beat.epoch < JOINS:
             # Who comes back under its instance takes the place that is kept until the session ends.
             return Told(beat.member_id, beat.epoch)
         member_id = beat.member_id or str(uuid.uuid4())
         body = self._body(beat, member_id, topic_names, actor)
         if beat.epoch == JOINS:
-            await self._groups.check_room(group, actor)
+            await self._groups.register.check_room(group, actor)
         first = {**body, "rejoins": True} if beat.epoch == JOINS else body
         reply = await self._transitions.run("heartbeat", group, first)
         if reply["status"] == "ok" and reply["plan"]:
@@ -107,7 +108,7 @@ class ConsumerMembers:
     def _body(
         self, beat: Beat, member_id: str, topic_names: Mapping[bytes, str], actor: Actor | None
     ) -> dict[str, Any]:
-        said = {} if actor is None else actor.fields()
+        said = fields_of(actor)
         fields = self._fields(beat)
         body = {
             "member": member_id,

@@ -1,1 +1,1 @@
-"""Calls between servers about what groups commit: one of them keeps it, and the others ask."""
+"""What groups commit, kept beside Redis: one server keeps it in the topic `_offsets`, and the others ask."""

@@ -6,8 +6,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from siltlog.consumers.groups.groups import Groups
-from siltlog.consumers.groups.keeper import KeeperAsked, KeeperTold
+from siltlog.consumers.keeping.keeper import KeeperAsked, KeeperTold
 from siltlog.infra import names
 from siltlog.infra.client.core import ConnectionFailed
 from siltlog.infra.clock import Clock
@@ -109,8 +108,8 @@ def _error(status: int, body: bytes) -> SiltlogError:
 class ServedKeeper:
     """Answers other nodes; everything else goes to the application. It is no operation: nobody else can call it."""
 
-    def __init__(self, groups: Groups, app: ASGIApp) -> None:
-        self._groups = groups
+    def __init__(self, answer: Callable[[KeeperAsked], Awaitable[KeeperTold]], app: ASGIApp) -> None:
+        self._answer = answer
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -118,5 +117,5 @@ class ServedKeeper:
             await self._app(scope, receive, send)
             return
         asked = decode(await body_of(Request(scope, receive), BODY_BYTES_MAX), _asked)
-        reply = json_reply(await self._groups.as_keeper(asked))
+        reply = json_reply(await self._answer(asked))
         await reply(scope, receive, send)

@@ -10,10 +10,9 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltlog.consumers.groups.scripts import Key
 from siltlog.consumers.reading.fetch import Fetcher, FetchPosition, PartitionFetch, find_partition, find_topic
 from siltlog.consumers.reading.reader import Isolation, visible_end
-from siltlog.consumers.reading.view import LogView, PartitionView
+from siltlog.consumers.reading.view import Key, LogView, PartitionView
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.http.memory import Held
 

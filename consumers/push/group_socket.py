@@ -20,7 +20,6 @@ from siltlog.consumers.groups.messages import (
     Membership,
     PartitionName,
 )
-from siltlog.consumers.groups.scripts import Key
 from siltlog.consumers.groups.waiters import Waiter
 from siltlog.consumers.push.feed import Feed, RecordFilter
 from siltlog.consumers.push.messages import (
@@ -35,7 +34,7 @@ from siltlog.consumers.push.messages import (
 from siltlog.consumers.push.session import Channel, Session
 from siltlog.consumers.reading.fetch import Fetcher, find_partition, find_topic, require_read
 from siltlog.consumers.reading.render import Values
-from siltlog.consumers.reading.view import LogView
+from siltlog.consumers.reading.view import Key, LogView
 from siltlog.infra.errors import Fenced, OffsetOutOfRange, OutcomeUnknown, SiltlogError, Unavailable, problem
 from siltlog.infra.http.memory import Held
 from siltlog.infra.http.streams import Stream
@@ -145,7 +144,7 @@ class GroupSocket(Session):
     async def run(self) -> None:
         with ExitStack() as stack:
             # Before the state is asked for, so that no change is missed.
-            self._waiter = stack.enter_context(self._groups.waiting(self.group, self.member))
+            self._waiter = stack.enter_context(self._groups.members.waiting(self.group, self.member))
             stack.callback(self._stop)
             await super().run()
         if self.socket.left and self._joining.request.instance_id is None:
@@ -204,7 +203,7 @@ class GroupSocket(Session):
             await self._told(known, False)
 
     async def _told(self, request: MemberRequest, first: bool) -> None:
-        told = await self._groups.beat(self.group, self.member, request, self.actor)
+        told = await self._groups.members.beat(self.group, self.member, request, self.actor)
         self._waiter.told(told.generation)
         self._generation = told.generation
         self._assign(told, first)
@@ -250,7 +249,7 @@ class GroupSocket(Session):
 
     async def _leave(self) -> None:
         try:
-            await self._groups.leave(self.group, self.member, self.actor)
+            await self._groups.members.leave(self.group, self.member, self.actor)
         except SiltlogError as error:
             # Its session ends by itself.
             self._logger.info("a member could not leave", group=self.group, member=self.member, reason=str(error))
@@ -291,7 +290,7 @@ class GroupSocket(Session):
         for topic in sorted({at.topic for at in message.offsets}):
             require_read(self._grant, topic)
         request = CommitRequest(offsets=[*message.offsets], member_id=self.member, generation=self._generation)
-        await self._groups.commit(self.group, request, None, self.actor)
+        await self._groups.offsets.commit(self.group, request, None, self.actor)
         self.socket.send(self.wording.committed([(at.topic, at.partition, at.offset) for at in message.offsets]))
 
     async def _nack(self, message: Nack) -> None:

@@ -7,9 +7,9 @@ from typing import Annotated, Literal, Protocol
 import msgspec
 
 from siltlog.consumers.groups.messages import CommittedOffset, PartitionName, PolledOffset, Whole
-from siltlog.consumers.groups.scripts import Key
 from siltlog.consumers.push.feed import Found
 from siltlog.consumers.reading.render import Record, Values, records
+from siltlog.consumers.reading.view import Key
 from siltlog.infra.errors import Refused, SiltlogError, problem
 from siltlog.infra.http.connection.web_socket import problem_message
 from siltlog.infra.http.requests import decode

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from siltlog.consumers.groups.scripts import Key
 from siltlog.consumers.push.feed import Feed, RecordFilter
 from siltlog.consumers.reading.fetch import Fetcher, find_partition, find_topic
 from siltlog.consumers.reading.parameters import (
@@ -21,7 +20,7 @@ from siltlog.consumers.reading.parameters import (
 )
 from siltlog.consumers.reading.reader import Isolation, decided, visible_end
 from siltlog.consumers.reading.render import Values
-from siltlog.consumers.reading.view import LogView, TopicView
+from siltlog.consumers.reading.view import Key, LogView, TopicView
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http.memory import Held
 from siltlog.infra.http.operations import TIME, TOPIC_ID, choice, in_query

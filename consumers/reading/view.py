@@ -4,7 +4,7 @@ The ingest side satisfies these protocols structurally; the server passes its lo
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -12,6 +12,26 @@ from siltlog.infra.records import Bounds, NewRecord
 from siltlog.infra.settings.topic_config import TopicConfig, Value
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.snapshot import TableSnapshot
+
+
+class Key(NamedTuple):
+    """A partition as groups name it. It carries the topic's id: a successor of the same name is another topic."""
+
+    topic: str
+    topic_id: str
+    partition: int
+
+    def text(self) -> str:
+        return f"{self.topic}/{self.topic_id}/{self.partition}"
+
+    def topic_text(self) -> str:
+        """Names the topic as groups do."""
+        return f"{self.topic}/{self.topic_id}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Key":
+        topic, topic_id, partition = text.split("/")
+        return cls(topic, topic_id, int(partition))
 
 
 class PartitionView(Protocol):

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -10,8 +10,8 @@ import uvloop
 
 from siltlog.consumers import assembly as consumers_assembly
 from siltlog.consumers.assembly import Consumers
-from siltlog.consumers.groups.groups import Groups
 from siltlog.consumers.keeping.calls import ServedKeeper
+from siltlog.consumers.keeping.keeper import KeeperAsked, KeeperTold
 from siltlog.consumers.reading.view import LogView, SystemLog
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.cluster.membership import Membership
@@ -237,7 +237,7 @@ class _Server:
         rooms += [nodes.part] if nodes else []
         handlers = [handler for part in rooms for handler in part.handlers]
         calls = {**job_runs.calls, **histories.calls, **about_node.calls}
-        edge = self._edge(node, ingest, handlers, security, watching.guard, nodes, consumers.groups, calls)
+        edge = self._edge(node, ingest, handlers, security, watching.guard, nodes, consumers.groups.as_keeper, calls)
         at_edge = await self._at_edge(node, listening, edge, partial(not_ready, ingest.log, membership))
         kafka, requests = await self._kafka(
             node, listening, edge, ingest, consumers, nodes, security, watching, configuration
@@ -350,14 +350,14 @@ class _Server:
         security: Security | None,
         guard: Guard | None,
         nodes: Nodes | None,
-        groups: Groups,
+        keeper: Callable[[KeeperAsked], Awaitable[KeeperTold]],
         calls: Mapping[str, PeerCall],
     ) -> Edge:
         to_owner = None if nodes is None else nodes.forwarding
         routes = routes_of(*handlers, guard=guard, to_owner=to_owner)
         app = routing(ingest.publish, routes, self._pace, guard, to_owner)
         if nodes is not None:
-            app = with_calls(ServedKeeper(groups, app), {**nodes.calls, **calls})
+            app = with_calls(ServedKeeper(keeper, app), {**nodes.calls, **calls})
         assert {type(ingest.publish), *map(type, handlers)} == set(HANDLERS), "what the document tells of is served"
         return edge_assembly.assemble(
             app,

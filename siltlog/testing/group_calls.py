@@ -17,10 +17,10 @@ from siltlog.consumers.groups.messages import (
     Membership,
 )
 from siltlog.consumers.groups.reset import OffsetReset, ResetRequest
-from siltlog.consumers.groups.scripts import Key
-from siltlog.consumers.groups.upkeep import lag_of
+from siltlog.consumers.keeping.upkeep import lag_of
 from siltlog.consumers.reading.fetch import Fetcher
 from siltlog.consumers.reading.render import Values
+from siltlog.consumers.reading.view import Key
 from siltlog.infra.client.core import Response
 from siltlog.infra.clock import Clock, format_ms, format_us
 from siltlog.infra.listing.ranking import GROUP_SORTS, NAME
@@ -38,7 +38,7 @@ class GroupCalls:
         self._clock = clock
         self._groups = Groups(redis, log, clock, None)  # type: ignore[arg-type]
         marks = MarkIndex(fetcher)
-        self._dead_letters = DeadLetters(self._groups, fetcher, log, clock, marks)
+        self._dead_letters = DeadLetters(self._groups.offsets, fetcher, log, clock, marks)
         self._replay = Replay(log, fetcher, log, clock, marks)
         self._letters = DeadLetterList(log, fetcher, marks)
         self._discard = Discard(log, log, marks, None)
@@ -56,14 +56,14 @@ class GroupCalls:
         group, member = call.names
         asked = call.document(MemberRequest)
         began = self._clock.monotonic()
-        told = settled(self._groups.beat(group, member, asked))
+        told = settled(self._groups.members.beat(group, member, asked))
         while told.assignment is None:
             left = began + told.wait_s(min(asked.wait_ms, LIMITS["wait_ms"])) - self._clock.monotonic()
             if left <= 0:
                 break
             yield left
             self.tick()
-            told = settled(self._groups.beat(group, member, MemberRequest(generation=asked.generation)))
+            told = settled(self._groups.members.beat(group, member, MemberRequest(generation=asked.generation)))
         return reply(
             {
                 "generation": told.generation,
@@ -74,11 +74,11 @@ class GroupCalls:
 
     def leave(self, call: Call) -> Response:
         group, member = call.names
-        settled(self._groups.leave(group, member))
+        settled(self._groups.members.leave(group, member))
         return NOTHING
 
     def commit(self, call: Call) -> Response:
-        settled(self._groups.commit(call.names[0], call.document(CommitRequest), call.query.get("topic_id")))
+        settled(self._groups.offsets.commit(call.names[0], call.document(CommitRequest), call.query.get("topic_id")))
         return NOTHING
 
     def attempt(self, call: Call) -> Response:

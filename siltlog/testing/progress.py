@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from siltlog.consumers.groups.scripts import Key, Reply
+from siltlog.consumers.groups.scripts import Reply
+from siltlog.consumers.reading.view import Key
 
 SUSPECT, GUILTY = 1, 2
 """A record that was counted because it may have ended its consumer; one that is known to have."""

@@ -62,8 +62,8 @@ INNER = {
     "consumers": {
         "reading": set(),
         "kafka": {"groups", "reading"},
-        "groups": {"reading"},
-        "keeping": {"groups"},
+        "keeping": {"reading"},
+        "groups": {"keeping", "reading"},
         "dead_letters": {"groups", "reading"},
         "push": {"groups", "reading"},
         "searching": {"push", "reading"},

@@ -238,7 +238,7 @@ class ClassicWorld(World):
             return
         request = CommitRequest(offsets, client.member_id, generation_of(client.epoch))
         nothing: Callable[[Client, Any], None] = lambda *_: None  # noqa: E731
-        self._send(client, lambda groups: groups.commit("g", request, id_of(chosen)), nothing)
+        self._send(client, lambda groups: groups.offsets.commit("g", request, id_of(chosen)), nothing)
 
     # --- what must hold -----------------------------------------------------------------------------------
     async def _look(self) -> None:

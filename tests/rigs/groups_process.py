@@ -110,13 +110,13 @@ async def _do(groups: Groups, log: FakeLog, call: str, *arguments: Any) -> Any:
 
     if call == "beat":
         member, body = arguments
-        told = await groups.heartbeat("g", member, msgspec.convert(body, MemberRequest))
+        told = await groups.members.heartbeat("g", member, msgspec.convert(body, MemberRequest))
         held = None
         if told.assignment is not None:
             held = {f"{key.topic}/{key.partition}": offset for key, offset in told.assignment}
         return {"generation": told.generation, "held": held, "releasing": told.releasing}
     if call == "commit":
-        return await groups.commit("g", msgspec.convert(arguments[0], CommitRequest))
+        return await groups.offsets.commit("g", msgspec.convert(arguments[0], CommitRequest))
     if call == "create":
         name, partitions = arguments
         log.create(name, partitions).topic_id = f"id-of-{name}"

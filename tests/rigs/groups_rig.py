@@ -168,13 +168,15 @@ class Rig:
     log: FakeLog
 
     async def join(self, group: str, member: str, *topics: str, **fields: Any) -> Membership:
-        return await self.groups.heartbeat(group, member, MemberRequest(topics=list(topics), **fields))
+        return await self.groups.members.heartbeat(group, member, MemberRequest(topics=list(topics), **fields))
 
     async def beat(
         self, group: str, member: str, generation: int, owned: list[tuple[str, int]] | None = None, **fields: Any
     ) -> Membership:
         names = None if owned is None else [PartitionName(topic, number) for topic, number in owned]
-        return await self.groups.heartbeat(group, member, MemberRequest(generation=generation, owned=names, **fields))
+        return await self.groups.members.heartbeat(
+            group, member, MemberRequest(generation=generation, owned=names, **fields)
+        )
 
     async def tick(self) -> None:
         """Does what the server's own does, without waiting for its clock."""

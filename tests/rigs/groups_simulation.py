@@ -409,7 +409,7 @@ class World:
         elif self._chance(0.006):
             name = client.name
             self._replace(client)
-            self._to_any(lambda groups: groups.leave("g", name))
+            self._to_any(lambda groups: groups.members.leave("g", name))
         elif self._now_ms >= client.next_beat_at:
             self._beat(client)
         else:
@@ -459,7 +459,7 @@ class World:
         if client.generation == 0:
             request.topics, request.instance_id = ["t", "u"], client.instance
             request.session_timeout_ms, request.rebalance_timeout_ms = SESSION_MS, REBALANCE_MS
-        self._send(client, lambda groups: groups.heartbeat("g", client.name, request), self._told)
+        self._send(client, lambda groups: groups.members.heartbeat("g", client.name, request), self._told)
 
     def _told(self, client: Client, told: Membership) -> None:
         if told.assignment is None:
@@ -514,7 +514,7 @@ class World:
                 for number in numbers
             ]
             asked = [PartitionName(topic.split("/")[0], number) for topic, number in mine]
-            found = await groups.committed("g", asked) if asked else {}
+            found = await groups.offsets.committed("g", asked) if asked else {}
             offsets = {(key.topic_text(), key.partition): entry.offset for key, entry in found.items()}
             return told, {at: offsets.get(at, 0) for at in mine}
 
@@ -545,7 +545,7 @@ class World:
         async def call(groups: Groups) -> Committing:
             if self.log.topic(name).topic_id != topic_id:
                 return Committing("ok")
-            return await groups.try_commit("g", request)
+            return await groups.offsets.try_commit("g", request)
 
         return call
 
@@ -565,7 +565,7 @@ class World:
         if client.is_kafkas:
             self._send(client, self._kafkas_commit(client, request, chosen), self._kafka_committed)
             return
-        self._send(client, lambda groups: groups.commit("g", request, id_of(chosen)), lambda *_: None)
+        self._send(client, lambda groups: groups.offsets.commit("g", request, id_of(chosen)), lambda *_: None)
 
     def _read_on(self, client: Client) -> tuple[str, list[CommittedOffset]]:
         """Reads a few records of each partition; gives one of the topics, and how far the client is there."""

@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from fake_log import FakeLog
 from offsets_rig import Server, server
 
-from siltlog.consumers.groups.keeper import KeeperAsked, KeeperTold
-from siltlog.consumers.groups.snapshots import OffsetSnapshots
+from siltlog.consumers.keeping.keeper import KeeperAsked, KeeperTold
+from siltlog.consumers.keeping.snapshots import OffsetSnapshots
 from siltlog.infra.errors import SiltlogError, problem
 
 
@@ -94,7 +94,7 @@ class Life:
         members = [one.member for one in (await r.groups.describe("g")).members]
         await self.any().commit({number: offset}, told, member=members[0])
         self.committed[number] = offset
-        await self.any().groups.leave("g", members[0])
+        await self.any().groups.members.leave("g", members[0])
 
     async def reset(self) -> None:
         number, offset = self.rng.randrange(2), self.rng.randrange(1_000)

@@ -10,9 +10,9 @@ from fake_log import FakeLog, FakeTopic
 from groups_rig import SkewedRedis
 
 from siltlog.consumers.groups.groups import Groups
-from siltlog.consumers.groups.keeper import Elsewhere
 from siltlog.consumers.groups.messages import CommitRequest, CommittedOffset, MemberRequest, Membership
-from siltlog.consumers.groups.saved_offsets import OffsetLog
+from siltlog.consumers.keeping.keeper import Elsewhere
+from siltlog.consumers.keeping.saved_offsets import OffsetLog
 from siltlog.consumers.reading.row_groups import RowGroups
 from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
@@ -97,7 +97,7 @@ class Server:
         await self.groups._upkeep.tick()
 
     async def join(self, member: str, *topics: str, group: str = "g", **fields: Any) -> Membership:
-        return await self.groups.heartbeat(group, member, MemberRequest(topics=list(topics), **fields))
+        return await self.groups.members.heartbeat(group, member, MemberRequest(topics=list(topics), **fields))
 
     async def commit(self, offsets: Mapping[int, int], told: Membership | None = None, **names: str) -> None:
         """Offsets by partition, of the topic `t` in the group `g` by the member `m`, unless said otherwise."""
@@ -105,7 +105,7 @@ class Server:
         request = CommitRequest(entries)
         if told is not None:
             request = CommitRequest(entries, names.get("member", "m"), told.generation)
-        await self.groups.commit(names.get("group", "g"), request)
+        await self.groups.offsets.commit(names.get("group", "g"), request)
 
     async def committed(self, group: str = "g") -> dict[int, int]:
         return {entry.key.partition: entry.offset for entry in (await self.groups.describe(group)).offsets}

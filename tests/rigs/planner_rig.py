@@ -26,16 +26,16 @@ class Node:
         self.groups._runner._scripts.run = with_log  # type: ignore[method-assign]
 
     async def join(self, member: str, *topics: str, **fields: Any) -> Membership:
-        return await self.groups.heartbeat("g", member, MemberRequest(topics=list(topics), **fields))
+        return await self.groups.members.heartbeat("g", member, MemberRequest(topics=list(topics), **fields))
 
     async def beat(self, member: str, generation: int, owned: Sequence[tuple[str, int]] | None = None) -> Membership:
         """With generation 1 it is answered with the whole assignment."""
         names = None if owned is None else [PartitionName(*at) for at in owned]
-        return await self.groups.heartbeat("g", member, MemberRequest(generation=generation, owned=names))
+        return await self.groups.members.heartbeat("g", member, MemberRequest(generation=generation, owned=names))
 
     async def commit(self, member: str, told: Membership, offset: int, *partitions: int) -> None:
         entries = [CommittedOffset("t", number, offset) for number in partitions]
-        await self.groups.commit("g", CommitRequest(entries, member, told.generation))
+        await self.groups.offsets.commit("g", CommitRequest(entries, member, told.generation))
 
     @property
     def rebalances(self) -> int:

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from siltlog.consumers.groups.saved_offsets import CONFIG as OFFSETS_CONFIG
 from siltlog.consumers.keeping.calls import KeeperCalls
+from siltlog.consumers.keeping.saved_offsets import CONFIG as OFFSETS_CONFIG
 from siltlog.consumers.remote.log import ClusterLog
 from siltlog.consumers.remote.served import Owned, ServedHeads
 from siltlog.consumers.remote.system import ClusterSystem, system_calls

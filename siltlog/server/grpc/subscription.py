@@ -7,10 +7,10 @@ from typing import Any
 
 from grpc.aio import EOF
 
-from siltlog.consumers.groups.scripts import Key
 from siltlog.consumers.push.feed import Found
 from siltlog.consumers.push.messages import JsonWording, Kind, Said
 from siltlog.consumers.push.sockets import WORDING
+from siltlog.consumers.reading.view import Key
 from siltlog.infra.errors import SiltlogError, problem, problem_document
 from siltlog.infra.grpc.calls import Answer, Asked, Calls, checked, segment
 from siltlog.infra.grpc.made import silt_pb2 as pb

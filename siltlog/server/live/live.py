@@ -66,6 +66,6 @@ class Live:
         if kinds.isdisjoint(("overview", "groups")):
             return ()
         try:
-            return await self._groups.names(GROUPS_MAX)
+            return await self._groups.register.first(GROUPS_MAX)
         except SiltlogError:
             return ()

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from siltlog.consumers.assembly import Consumers
-from siltlog.consumers.groups.saved_offsets import SavedOffset
-from siltlog.consumers.groups.scripts import Key
+from siltlog.consumers.keeping.saved_offsets import SavedOffset
+from siltlog.consumers.reading.view import Key
 from siltlog.infra.clock import Clock, format_us
 from siltlog.infra.limits import COMPACTED_FILE_BYTES_MIN
 from siltlog.infra.metrics import catalogue

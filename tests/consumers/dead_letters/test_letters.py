@@ -102,7 +102,7 @@ class FlakySystem:
 
 def letters_of(r: Rig, log: FakeLog, row_groups: RowGroups, system: FlakySystem) -> DeadLetters:
     fetcher = Fetcher(log, row_groups)
-    return DeadLetters(r.groups, fetcher, system, SystemClock(), MarkIndex(fetcher))
+    return DeadLetters(r.groups.offsets, fetcher, system, SystemClock(), MarkIndex(fetcher))
 
 
 def replay_of(log: FakeLog, row_groups: RowGroups, system: FlakySystem) -> Replay:
@@ -144,9 +144,9 @@ class Giver:
         self.generation = (await self.r.join("g", f"m{self.members}", "t")).generation
 
     async def go_back(self, offset: int) -> None:
-        await self.r.groups.leave("g", f"m{self.members}")
+        await self.r.groups.members.leave("g", f"m{self.members}")
         request = CommitRequest(offsets=[CommittedOffset("t", 0, offset)])
-        await self.r.groups.commit("g", request)
+        await self.r.groups.offsets.commit("g", request)
         await self.join()
 
     async def bury(self, offset: int) -> None:

@@ -15,7 +15,7 @@ EVERY = [("flights", number) for number in range(4)]
 
 async def commit(rig: Rig, member: str | None, generation: int | None, *entries: tuple[str, int, int]) -> None:
     committed = [CommittedOffset(topic, partition, offset) for topic, partition, offset in entries]
-    await rig.groups.commit("g", CommitRequest(offsets=committed, member_id=member, generation=generation))
+    await rig.groups.offsets.commit("g", CommitRequest(offsets=committed, member_id=member, generation=generation))
 
 
 def test_one_member_gets_everything(valkey_url: str) -> None:
@@ -75,7 +75,7 @@ def test_it_tells_since_when_members_are_there_and_when_partitions_were_assigned
                 state = await r.groups.describe("g")
                 return {member.member: member.joined_ms for member in state.members}, state.rebalanced_ms
 
-            await r.groups.commit("g", CommitRequest(offsets=[CommittedOffset("flights", 0, 1)]))
+            await r.groups.offsets.commit("g", CommitRequest(offsets=[CommittedOffset("flights", 0, 1)]))
             assert await told() == ({}, None), "no member was there yet"
             a = await r.join("g", "a", "flights")
             joined, rebalanced = await told()
@@ -88,11 +88,11 @@ def test_it_tells_since_when_members_are_there_and_when_partitions_were_assigned
             assert both["a"] == joined["a"] and both["b"] is not None and later is not None
             assert both["b"] >= joined["a"] + 10_000 and later >= rebalanced + 10_000
             for member in ("a", "b"):
-                await r.groups.leave("g", member)
+                await r.groups.members.leave("g", member)
             nobody, last = await told()
             assert nobody == {} and last is not None and last >= later
             await r.groups.delete("g")
-            await r.groups.commit("g", CommitRequest(offsets=[CommittedOffset("flights", 0, 1)]))
+            await r.groups.offsets.commit("g", CommitRequest(offsets=[CommittedOffset("flights", 0, 1)]))
             assert await told() == ({}, None)
 
     run(scenario())
@@ -153,14 +153,14 @@ def test_a_member_that_left_moves_only_its_partitions_and_never_comes_back(valke
                     await r.beat("g", name, told[name].generation, owned=owned)
             before = {name: held(await r.beat("g", name, 1)) for name in "abc"}
             assert [len(parts) for parts in before.values()] == [2, 2, 2]
-            await r.groups.leave("g", "b")
-            await r.groups.leave("g", "b")
+            await r.groups.members.leave("g", "b")
+            await r.groups.members.leave("g", "b")
             after = {name: held(await r.beat("g", name, 1)) for name in "ac"}
             assert all(set(before[name]) < set(after[name]) for name in "ac")
             for generation in (0, told["b"].generation):
                 error = await refusal(r.join("g", "b", "flights", generation=generation))
                 assert error.error_code == "fenced_member"
-            await r.groups.leave("g", "overtaken")
+            await r.groups.members.leave("g", "overtaken")
             error = await refusal(r.join("g", "overtaken", "flights"))
             assert error.error_code == "fenced_member", "a join that arrives after its own leave makes no ghost"
             error = await refusal(r.beat("g", "never", 5))
@@ -218,7 +218,7 @@ def test_the_reset_policy_is_applied_once_and_later_partitions_start_at_0(valkey
             await r.tick()
             told = await r.beat("g", "a", a.generation)
             assert offsets(told) == {0: 50, 1: 50, 2: 0}
-            await r.groups.leave("g", "a")
+            await r.groups.members.leave("g", "a")
             late = await r.join("g", "b", "flights", auto_offset_reset="latest")
             assert offsets(late) == {0: 50, 1: 50, 2: 0}
             # Retention went past what is committed: reading goes on with what is there.
@@ -233,7 +233,7 @@ def test_policy_error(valkey_url: str) -> None:
         async with rig(valkey_url, FakeLog(flights=2)) as r:
             error = await refusal(r.join("g", "a", "flights", auto_offset_reset="error"))
             assert isinstance(error, OffsetOutOfRange) and "flights/0" in error.detail
-            await r.groups.leave("g", "a")
+            await r.groups.members.leave("g", "a")
             await commit(r, None, None, ("flights", 0, 3), ("flights", 1, 4))
             assert offsets(await r.join("g", "b", "flights", auto_offset_reset="error")) == {0: 3, 1: 4}
 
@@ -245,7 +245,7 @@ def test_policy_error_is_resolved_by_a_holder_with_another(valkey_url: str) -> N
         async with rig(valkey_url, FakeLog(flights=1)) as r:
             await refusal(r.join("g", "a", "flights", auto_offset_reset="error"))
             b = await r.join("g", "b", "flights", auto_offset_reset="latest")
-            await r.groups.leave("g", "a")
+            await r.groups.members.leave("g", "a")
             assert offsets(await r.beat("g", "b", b.generation)) == {0: 100}
 
     run(scenario())
@@ -266,7 +266,7 @@ def test_a_topic_created_again_starts_anew(valkey_url: str) -> None:
             assert offsets(told) == {0: 0, 1: 0}
             assert [entry.offset for entry in (await r.groups.describe("g")).offsets] == [0, 0]
             request = CommitRequest(offsets=[CommittedOffset("flights", 0, 1)])
-            assert isinstance(await refusal(r.groups.commit("g", request, former)), UnknownTopic)
+            assert isinstance(await refusal(r.groups.offsets.commit("g", request, former)), UnknownTopic)
 
     run(scenario())
 
@@ -427,8 +427,8 @@ def test_a_change_by_another_server_is_noticed(valkey_url: str) -> None:
             a = await r.join("g", "a", "flights")
             waiting = asyncio.create_task(r.beat("g", "a", a.generation, wait_ms=15_000))
             await asyncio.sleep(0.05)
-            other = type(r.groups)(r.redis, log, r.groups._clock, None)
-            await other.heartbeat("g", "b", MemberRequest(topics=["flights"]))
+            other = type(r.groups)(r.redis, log, r.groups.members._clock, None)
+            await other.members.heartbeat("g", "b", MemberRequest(topics=["flights"]))
             r.groups._runner._check_at = 0.0
             await r.groups._runner.tick()
             assert len(held(await waiting)) == 2
@@ -441,7 +441,7 @@ def test_groups_are_listed_described_and_deleted(valkey_url: str) -> None:
         async with rig(valkey_url, FakeLog(flights=1)) as r:
             for group in ("a", "b1", "b2", "b3", "c"):
                 await r.join(group, "m", "flights")
-            await r.groups.leave("b2", "m")
+            await r.groups.members.leave("b2", "m")
             rows, after = await r.groups.list_groups("b", "", 2)
             assert [row[:3] for row in rows] == [("b1", "stable", 1), ("b2", "empty", 0)] and after == "b2"
             rows, after = await r.groups.list_groups("b", "b2", 2)
@@ -463,21 +463,21 @@ def test_what_another_server_deleted_is_forgotten(valkey_url: str) -> None:
     async def scenario() -> None:
         log = FakeLog(flights=2)
         async with rig(valkey_url, log) as r:
-            other = type(r.groups)(r.redis, log, r.groups._clock, None)
+            other = type(r.groups)(r.redis, log, r.groups.members._clock, None)
             for group in ("deleted", "kept"):
                 await r.join(group, "a", "flights")
             await other._runner.tick()
-            assert list(other.members()) == [1, 1]
-            await r.groups.leave("deleted", "a")
+            assert list(other.member_counts().values()) == [1, 1]
+            await r.groups.members.leave("deleted", "a")
             await r.groups.delete("deleted")
             other._runner._scan_at = 0.0
             await other._runner.tick()
-            assert list(other.members()) == [1]
+            assert list(other.member_counts().values()) == [1]
             # Made anew it is met anew.
             await r.join("deleted", "b", "flights")
             other._runner._scan_at = 0.0
             await other._runner.tick()
-            assert list(other.members()) == [1, 1]
+            assert list(other.member_counts().values()) == [1, 1]
 
     run(scenario())
 
@@ -488,7 +488,7 @@ def test_a_new_server_takes_up_what_it_finds(valkey_url: str) -> None:
         async with rig(valkey_url, log) as r:
             await r.join("g", "a", "flights", session_timeout_ms=10_000)
             await r.join("g", "b", "flights", session_timeout_ms=60_000)
-            successor = type(r.groups)(r.redis, log, r.groups._clock, None)
+            successor = type(r.groups)(r.redis, log, r.groups.members._clock, None)
             await r.redis.pass_ms(20_000)
             await successor._runner.tick()
             state = await successor.describe("g")
@@ -506,7 +506,7 @@ def test_a_move_that_is_called_off(valkey_url: str) -> None:
             told = await r.beat("g", "a", a.generation)
             kept = held(told)
             assert len(kept) == 2
-            await r.groups.leave("g", "b")
+            await r.groups.members.leave("g", "b")
             # It had begun to let go; that does not count any more, and it is told to go on.
             back = await r.beat("g", "a", told.generation, owned=kept)
             assert held(back) == EVERY and not back.releasing
@@ -523,7 +523,7 @@ def test_an_assignment_from_an_old_state_is_not_installed(valkey_url: str) -> No
             await r.join("g", "b", "flights")
             runner = r.groups._runner
             inputs = await runner.run("inputs", "g", {})
-            await r.groups.leave("g", "b")
+            await r.groups.members.leave("g", "b")
             key = (await r.groups.describe("g")).members[0].partitions[0].text()
             topic = key.rpartition("/")[0]
             request = {"target": [(key, "b")], "topics": [(topic, 1)], "bounds": [], "revision": inputs["revision"]}
@@ -538,14 +538,16 @@ def test_many_servers_and_members_at_once(valkey_url: str) -> None:
     async def scenario() -> None:
         log = FakeLog(flights=50)
         async with rig(valkey_url, log) as r:
-            other = type(r.groups)(r.redis, log, r.groups._clock, None)
+            other = type(r.groups)(r.redis, log, r.groups.members._clock, None)
             members = [f"m{number:02d}" for number in range(40)]
             told = dict(
                 zip(
                     members,
                     await asyncio.gather(
                         *(
-                            (r.groups, other)[number % 2].heartbeat("g", member, MemberRequest(topics=["flights"]))
+                            (r.groups, other)[number % 2].members.heartbeat(
+                                "g", member, MemberRequest(topics=["flights"])
+                            )
                             for number, member in enumerate(members)
                         )
                     ),
@@ -591,7 +593,7 @@ def test_closing_in_the_middle_of_anything_ends(valkey_url: str, monkeypatch: py
                     asyncio.create_task(r.beat("g", str(number), at.generation, wait_ms=15_000))
                     for number, at in enumerate(told)
                 ]
-                await r.groups.leave("g", "0")
+                await r.groups.members.leave("g", "0")
                 for task in waiting[4:]:
                     task.cancel()
                 await asyncio.gather(*waiting[4:], return_exceptions=True)

@@ -53,7 +53,7 @@ def test_those_of_a_former_release_go_on(valkey_url: str) -> None:
             former = int(await r.redis.command("HGET", STATE, "generation")) + 417
             await r.redis.command("HSET", STATE, "generation", former)
             assert (await r.beat("g", "a", former, owned=held(told))).assignment is None
-            await r.groups.commit("g", CommitRequest([CommittedOffset("flights", 0, 5)], "a", former))
+            await r.groups.offsets.commit("g", CommitRequest([CommittedOffset("flights", 0, 5)], "a", former))
             b = await r.join("g", "b", "flights")
             assert b.generation % 1_000 == 0 and former < b.generation <= former + 10_000
             a = await r.beat("g", "a", former, owned=held(told))
@@ -78,14 +78,14 @@ def test_one_that_redis_has_lost_is_known_as_such_also_once_others_follow(valkey
             c = await r.join("g", "c", "flights")
             assert c.generation > gained.generation
             error = await refusal(
-                r.groups.commit("g", CommitRequest([CommittedOffset("flights", 0, 5)], "a", revoked.generation))
+                r.groups.offsets.commit("g", CommitRequest([CommittedOffset("flights", 0, 5)], "a", revoked.generation))
             )
             assert error.error_code == "fenced_member"
             told = await r.beat("g", "a", revoked.generation, owned=held(revoked))
             assert held(told) == EVERY, "it holds all that this Redis knows of, and has to hear that"
             assert told.generation > c.generation
             assert (await r.beat("g", "a", told.generation, owned=EVERY)).assignment is None
-            await r.groups.commit("g", CommitRequest([CommittedOffset("flights", 0, 5)], "a", told.generation))
+            await r.groups.offsets.commit("g", CommitRequest([CommittedOffset("flights", 0, 5)], "a", told.generation))
 
     run(scenario())
 

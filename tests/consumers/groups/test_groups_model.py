@@ -68,7 +68,7 @@ class Life(RuleBasedStateMachine):
 
     def send(self, client: Client, request: MemberRequest) -> Membership | None:
         try:
-            told: Membership = self.do(self.rig.groups.heartbeat("g", client.name, request))
+            told: Membership = self.do(self.rig.groups.members.heartbeat("g", client.name, request))
         except SiltlogError as error:
             assert error.error_code in ("fenced_member", "unknown_member")
             client.gone = True
@@ -129,7 +129,7 @@ class Life(RuleBasedStateMachine):
     @rule(client=consumes(clients))
     def leave(self, client: Client) -> None:
         held = {m.member: set(m.partitions) for m in self.state().members}
-        self.do(self.rig.groups.leave("g", client.name))
+        self.do(self.rig.groups.members.leave("g", client.name))
         if not client.gone:
             for member in self.state().members:
                 assert held[member.member] <= set(member.partitions), "only the leaver's partitions move at once"
@@ -152,7 +152,7 @@ class Life(RuleBasedStateMachine):
         offset = self.committed[partition] + 1
         entry = CommittedOffset("t", partition, offset)
         try:
-            self.do(self.rig.groups.commit("g", CommitRequest([entry], client.name, generation)))
+            self.do(self.rig.groups.offsets.commit("g", CommitRequest([entry], client.name, generation)))
         except SiltlogError as error:
             assert error.error_code == "fenced_member"
             assert holder != client.name or generation < self.granted_at(partition, client) or older == 3

@@ -17,15 +17,15 @@ from mutants import Mutant, Patch, Play, hold, instead, nothing, nothing_awaited
 from offsets_rig import Server, log_with, server
 from planner_rig import nodes, same_log
 
-from siltlog.consumers.groups import keeper
-from siltlog.consumers.groups import snapshots as snapshots_
-from siltlog.consumers.groups.keeper import Keepers
 from siltlog.consumers.groups.messages import MemberRequest
 from siltlog.consumers.groups.runner import GroupRunner
-from siltlog.consumers.groups.saved_offsets import OffsetLog
 from siltlog.consumers.groups.scripts import GroupScripts
-from siltlog.consumers.groups.snapshots import OffsetSnapshots
 from siltlog.consumers.groups.topics import Unknown
+from siltlog.consumers.keeping import keeper
+from siltlog.consumers.keeping import snapshots as snapshots_
+from siltlog.consumers.keeping.keeper import Keepers
+from siltlog.consumers.keeping.saved_offsets import OffsetLog
+from siltlog.consumers.keeping.snapshots import OffsetSnapshots
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.redis import same as same_redis
 from siltlog.infra.redis.access import RedisAccess
@@ -117,7 +117,11 @@ async def one_node_alone_keeps_what_groups_commit(chance: random.Random, folder:
         cluster.owner = ""
         calls: list[tuple[str, Callable[[], Coroutine[Any, Any, Any]], bool]] = [
             ("a commit that goes on", lambda: r.commit({0: later + 5}, told), True),
-            ("a heartbeat", lambda: r.groups.heartbeat("g", "m", MemberRequest(generation=told.generation)), True),
+            (
+                "a heartbeat",
+                lambda: r.groups.members.heartbeat("g", "m", MemberRequest(generation=told.generation)),
+                True,
+            ),
             ("a commit that goes back", lambda: r.commit({0: later - 1}, told), False),
             ("what may be new", lambda: r.join("n", "t", group="new"), False),
         ]
@@ -247,7 +251,7 @@ async def plans_are_of_the_state_they_came_from(chance: random.Random, _: Path) 
 
 async def _leaves(node: Any, member: str) -> Any:
     await asyncio.sleep(0.002)
-    await node.groups.leave("g", member)
+    await node.groups.members.leave("g", member)
 
 
 @over_redis

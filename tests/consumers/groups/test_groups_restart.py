@@ -46,7 +46,7 @@ def test_killed_in_the_middle_it_is_back_with_everything(valkey: EmbeddedValkey)
                 await asyncio.sleep(0.001)
                 entry = CommittedOffset("flights", 0, offset)
                 try:
-                    await r.groups.commit("g", CommitRequest([entry], "a", a.generation))
+                    await r.groups.offsets.commit("g", CommitRequest([entry], "a", a.generation))
                 except Unavailable as error:
                     assert error.error_code == "coordinator_unavailable" and error.status == 503
                     break
@@ -58,7 +58,7 @@ def test_killed_in_the_middle_it_is_back_with_everything(valkey: EmbeddedValkey)
             told = await r.beat("g", "a", 0, topics=["flights"])
             assert held(told) == EVERY
             assert offsets(told)[0] in (acknowledged, acknowledged + 1), "the last may have arrived unanswered"
-            await r.groups.commit("g", CommitRequest([CommittedOffset("flights", 0, 99)], "a", a.generation))
+            await r.groups.offsets.commit("g", CommitRequest([CommittedOffset("flights", 0, 99)], "a", a.generation))
 
     run(scenario())
 
@@ -160,7 +160,7 @@ def test_a_redis_without_its_last_second(valkey: EmbeddedValkey) -> None:
             told = await r.beat("g", "a", revoked.generation, owned=held(revoked))
             assert held(told) == EVERY and told.generation > revoked.generation
             commit = CommitRequest([CommittedOffset("flights", 3, 5)], "a", told.generation)
-            await r.groups.commit("g", commit)
+            await r.groups.offsets.commit("g", commit)
             assert (await r.beat("g", "a", told.generation)).assignment is None
 
     run(scenario())

@@ -110,11 +110,11 @@ def test_what_a_server_does_not_know_yet_stays_with_who_holds_it(valkey_url: str
             kept = [at for at in held(again) if at[0] == "u"]
             assert len(kept) == (4 if knows == "before-growth" else 2)
             # A topic that a member no longer wants is not kept for it, whatever is known.
-            await a.groups.heartbeat("g", "m", MemberRequest(generation=again.generation, topic_pattern="t"))
+            await a.groups.members.heartbeat("g", "m", MemberRequest(generation=again.generation, topic_pattern="t"))
             await b.groups.tick()
             assert not [at for at in held(await a.beat("m", 1)) if at[0] == "u"]
             # Once it knows, it plans by that.
-            await a.groups.heartbeat("g", "m", MemberRequest(generation=again.generation, topic_pattern="[tu]"))
+            await a.groups.members.heartbeat("g", "m", MemberRequest(generation=again.generation, topic_pattern="[tu]"))
             other.opening_now = set()
             other.view = 7
             if knows == "behind":

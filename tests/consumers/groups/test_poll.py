@@ -39,7 +39,7 @@ def offsets(result: FetchResult) -> dict[int, list[int]]:
 async def poll_rig(url: str, log: FakeLog) -> AsyncIterator[PollRig]:
     async with rig(url, log) as inner:
         row_groups = RowGroups(log.store)
-        yield PollRig(inner, GroupPoll(inner.groups, Fetcher(log, row_groups)))
+        yield PollRig(inner, GroupPoll(inner.groups.members, Fetcher(log, row_groups)))
         row_groups.close()
 
 
@@ -177,7 +177,7 @@ def test_a_partition_rests_after_a_nack_and_a_wait_ends_with_its_rest(valkey_url
 
             async def nack(offset: int) -> Attempted:
                 asked = nacked(offset, generation)
-                return await r.rig.groups.attempt("g", asked, count=True, backoff_ms=(20_000, 30_000))
+                return await r.rig.groups.offsets.attempt("g", asked, count=True, backoff_ms=(20_000, 30_000))
 
             first = await nack(1)
             assert (first.attempts, first.rest_ms) == (1, 20_000)

@@ -91,7 +91,7 @@ def test_a_group_with_members_is_not_reset(valkey_url: str, tmp_path: Path) -> N
             for dry_run in (True, False):
                 refused = await refusal(reset(r, topics=["t"], to="latest", dry_run=dry_run))
                 assert (refused.error_code, refused.status) == ("group_not_empty", 409)
-            await r.groups.leave("g", "m")
+            await r.groups.members.leave("g", "m")
             assert await reset(r, topics=["t"], to="latest") == {("t", 0): (0, 100)}
 
     run(scenario())

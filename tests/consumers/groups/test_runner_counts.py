@@ -11,7 +11,7 @@ def test_what_is_counted(valkey_url: str) -> None:
         async with rig(valkey_url, log) as r:
             counts = r.groups.counts
             a = await r.join("g", "a", "flights", instance_id="i", session_timeout_ms=10_000)
-            assert counts.rebalances == {"members": 1, "topics": 0} and list(r.groups.members()) == [1]
+            assert counts.rebalances == {"members": 1, "topics": 0} and list(r.groups.member_counts().values()) == [1]
             topic_id = log.topic("flights").topic_id
             log.create("flights", 3).topic_id = topic_id
             await r.tick()
@@ -20,19 +20,19 @@ def test_what_is_counted(valkey_url: str) -> None:
             assert counts.rebalances == {"members": 1, "topics": 1}, "nothing had changed"
 
             entry = CommittedOffset("flights", 0, 1)
-            await r.groups.commit("g", CommitRequest([entry], "a", a.generation))
-            await refusal(r.groups.commit("g", CommitRequest([entry], "stranger", a.generation)))
+            await r.groups.offsets.commit("g", CommitRequest([entry], "a", a.generation))
+            await refusal(r.groups.offsets.commit("g", CommitRequest([entry], "stranger", a.generation)))
             assert counts.commits == {"accepted": 1, "fenced": 1}
 
             back = await r.join("g", "a2", "flights", instance_id="i", session_timeout_ms=10_000)
             assert counts.evictions == {"session": 0, "rebalance": 0, "instance": 1}
             assert len(held(back)) == 3 and counts.rebalances["members"] == 1, "nothing moved"
             await r.join("g", "b", "flights", session_timeout_ms=60_000, rebalance_timeout_ms=1_000)
-            assert list(r.groups.members()) == [2]
+            assert list(r.groups.member_counts().values()) == [2]
             await r.redis.pass_ms(11_000)
             await r.tick()
             assert counts.evictions == {"session": 1, "rebalance": 0, "instance": 1}
-            assert list(r.groups.members()) == [1]
+            assert list(r.groups.member_counts().values()) == [1]
 
             await r.join("g", "c", "flights")
             assert (await r.beat("g", "b", 1)).releasing

@@ -60,7 +60,7 @@ async def _told(r: ClassicRig, member: Joined, error: KafkaError) -> bool:
 
 async def commit(r: ClassicRig, member: Joined, offset: int, partition: int = 0) -> None:
     offsets = [CommittedOffset("t", partition, offset)]
-    await r.of.groups.commit("g", CommitRequest(offsets, member.member_id, generation_of(member.epoch)))
+    await r.of.groups.offsets.commit("g", CommitRequest(offsets, member.member_id, generation_of(member.epoch)))
 
 
 def test_a_member_has_its_id_before_it_joins(valkey_url: str) -> None:
@@ -353,17 +353,17 @@ def test_a_group_is_of_one_type_while_it_has_members(valkey_url: str) -> None:
         [row] = (await r.of.groups.list_groups("", "", 10))[0]
         assert row == ("g", "stable", 1, "classic", "stable", "consumer")
         assert (await refusal(r.of.groups.delete("g"))).error_code == "group_not_empty"
-        assert (await refusal(r.of.groups.commit("g", CommitRequest([CommittedOffset("t", 0, 1)])))).error_code == (
-            "group_not_empty"
-        )
+        assert (
+            await refusal(r.of.groups.offsets.commit("g", CommitRequest([CommittedOffset("t", 0, 1)])))
+        ).error_code == ("group_not_empty")
         # By hand it is taken out, as any member.
-        await r.of.groups.leave("g", a.member_id)
-        await r.of.groups.commit("g", CommitRequest([CommittedOffset("t", 0, 1)]))
+        await r.of.groups.members.leave("g", a.member_id)
+        await r.of.groups.offsets.commit("g", CommitRequest([CommittedOffset("t", 0, 1)]))
         told = await r.of.join("g", "m", "t")
         assert {key.partition: offset for key, offset in told.assignment or ()} == {0: 1, 1: 0, 2: 0, 3: 7}
         assert (await r.join()).error == KafkaError.INCONSISTENT_GROUP_PROTOCOL
         assert (await r.of.groups.describe("g")).classic is None
-        await r.of.groups.leave("g", "m")
+        await r.of.groups.members.leave("g", "m")
         assert (await r.join()).error == KafkaError.NONE
 
     played(valkey_url, scenario)
@@ -473,7 +473,9 @@ def test_what_is_committed_outlives_redis(valkey_url: str, tmp_path: Path) -> No
             classic = ClassicGroups(r.groups, 0, lambda: False)
             a = await classic.join("g", joining(), None)
             await classic.sync("g", _speaker(a), None, None, [(a.member_id, assignment(t=[0, 1]))], None)
-            await r.groups.commit("g", CommitRequest([CommittedOffset("t", 0, 7)], a.member_id, generation_of(a.epoch)))
+            await r.groups.offsets.commit(
+                "g", CommitRequest([CommittedOffset("t", 0, 7)], a.member_id, generation_of(a.epoch))
+            )
             assert r.saved() == {0: 7}
             await r.redis.command("FLUSHALL")
             assert await classic.heartbeat("g", _speaker(a), None) == KafkaError.UNKNOWN_MEMBER_ID
@@ -482,7 +484,9 @@ def test_what_is_committed_outlives_redis(valkey_url: str, tmp_path: Path) -> No
             [told] = (await r.groups.describe("g")).offsets
             assert told.offset == 7
             refused = await refusal(
-                r.groups.commit("g", CommitRequest([CommittedOffset("t", 0, 3)], a.member_id, generation_of(a.epoch)))
+                r.groups.offsets.commit(
+                    "g", CommitRequest([CommittedOffset("t", 0, 3)], a.member_id, generation_of(a.epoch))
+                )
             )
             assert refused.error_code == "unknown_member"
 

@@ -12,10 +12,10 @@ from offsets_rig import Server, log_with, server
 from peers_rig import Door, FakeRoutes, door
 from starlette.responses import Response
 
-from siltlog.consumers.groups.keeper import KeeperAsked
 from siltlog.consumers.groups.messages import PartitionName
 from siltlog.consumers.keeping import calls
 from siltlog.consumers.keeping.calls import KeeperCalls, ServedKeeper
+from siltlog.consumers.keeping.keeper import KeeperAsked
 from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.cluster.router import Held, Place
@@ -64,7 +64,7 @@ async def nodes(url: str, folder: Path, *names_: str) -> AsyncIterator[list[Node
             elsewhere = KeeperCalls(routes, peers, SystemClock(), make)
             one = await stack.enter_async_context(server(url, log, elsewhere=elsewhere))
             journal: Callable[[], str] = lambda name=name: f"{name}-1"  # type: ignore[misc]  # noqa: E731
-            app = ServedKeeper(one.groups, Response(status_code=418))
+            app = ServedKeeper(one.groups.as_keeper, Response(status_code=418))
             served = await stack.enter_async_context(door(name, app, hops=AcceptedHops(KEY, journal)))
             nodes.append(Node(routes, one, served, made))
         yield nodes
@@ -84,10 +84,10 @@ def test_a_node_asks_the_owner_of_offsets(url: str, tmp_path: Path) -> None:
             await a.server.keeps(2**32)
             told = await b.server.join("m", "t", auto_offset_reset="latest")
             assert offsets(told) == {0: 100} and a.server.saved() == {0: 100}
-            await b.server.groups.leave("g", "m")
+            await b.server.groups.members.leave("g", "m")
             await b.server.redis.command("FLUSHALL")
             assert await b.server.committed() == {0: 100}
-            await b.server.groups.forget_offsets("g", [PartitionName("t", 0)])
+            await b.server.groups.offsets.forget("g", [PartitionName("t", 0)])
             assert a.server.saved() == {}
             await b.server.groups.delete("g")
             # Both change at once; whoever asks the one that was is sent on.

@@ -54,10 +54,10 @@ def test_a_node_with_another_redis_than_the_controllers_serves_no_groups(valkeys
             await asyncio.gather(*(same.look() for same in (of_a, of_b, of_c)))
             assert of_a.value == of_b.value != of_c.value and len(of_a.value) == 32
             beats["a"] = of_a.value
-            assert len(held(await a.heartbeat("g", "m", join))) == 2
-            assert (await b.heartbeat("g", "n", join)).assignment == []
+            assert len(held(await a.members.heartbeat("g", "m", join))) == 2
+            assert (await b.members.heartbeat("g", "n", join)).assignment == []
             for call in (
-                c.heartbeat("g", "o", join),
+                c.members.heartbeat("g", "o", join),
                 c.describe("g"),
                 c.delete("g"),
                 c.list_groups("", "", 10),
@@ -69,7 +69,7 @@ def test_a_node_with_another_redis_than_the_controllers_serves_no_groups(valkeys
             # Where the controller is another the others are out.
             beats["a"] = of_c.value
             assert (await refusal(b.describe("g"))).status == 503
-            await c.heartbeat("g", "o", join)
+            await c.members.heartbeat("g", "o", join)
             # One that was emptied is known again at once, whoever comes first.
             beats["a"] = of_a.value
             await a._redis.command("FLUSHALL")

@@ -5,9 +5,9 @@ from typing import Any
 
 from siltlog.consumers.groups.groups import Groups
 from siltlog.consumers.groups.messages import GroupState, MemberState
-from siltlog.consumers.groups.scripts import Key
 from siltlog.consumers.kafka.consumer_members import ASSIGNOR
 from siltlog.consumers.kafka.epoch import epoch_of
+from siltlog.consumers.reading.view import Key
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.kafka.errors import KafkaError, group_error

@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from siltlog.consumers.groups.groups import Groups
 from siltlog.consumers.groups.messages import (
     METADATA_CHARS_MAX,
     Actor,
@@ -15,10 +14,11 @@ from siltlog.consumers.groups.messages import (
     Committing,
     PartitionName,
 )
-from siltlog.consumers.groups.scripts import Key
+from siltlog.consumers.groups.offsets import Offsets
 from siltlog.consumers.kafka.classic import group_id_problem
 from siltlog.consumers.kafka.epoch import generation_of
 from siltlog.consumers.reading.fetch import sources
+from siltlog.consumers.reading.view import Key
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.kafka.errors import KafkaError, group_error
@@ -64,8 +64,8 @@ class _Wanted:
 class GroupOffsets:
     """Used on one event loop."""
 
-    def __init__(self, groups: Groups, ids: TopicIds) -> None:
-        self._groups = groups
+    def __init__(self, offsets: Offsets, ids: TopicIds) -> None:
+        self._offsets = offsets
         self._ids = ids
 
     async def commit(self, call: Call) -> Answer:
@@ -97,7 +97,7 @@ class GroupOffsets:
         """Gives those that the log has; the others have their error."""
         possible = []
         async for each in in_turns(wanted):
-            problem = await self._groups.commit_problem(each.offset)
+            problem = await self._offsets.commit_problem(each.offset)
             if problem is None:
                 possible.append(each)
             elif problem.error_code == "invalid_request":
@@ -135,7 +135,7 @@ class GroupOffsets:
         )
         actor = Actor.of(call.session.granted, group)
         instance_id = body["group_instance_id"] or "" if is_member else ""
-        return await self._groups.try_commit(group, request, actor, instance_id=instance_id)
+        return await self._offsets.try_commit(group, request, actor, instance_id=instance_id)
 
     async def fetch(self, call: Call) -> Answer:
         body = call.body
@@ -166,11 +166,11 @@ class GroupOffsets:
         member = asked["member_id"] if by_member else None
         generation = generation_of(asked["member_epoch"]) if by_member else 0
         if asked["topics"] is None:
-            every = await self._groups.committed(group, None, member, generation)
+            every = await self._offsets.committed(group, None, member, generation)
             return _all_of(every, set(call.session.granted.sees("topic", {key.topic for key in every})))
         named = list(self._named(call, asked["topics"]))
         wanted = [PartitionName(name, number) for topic, name in named if name for number in topic["partition_indexes"]]
-        committed = await self._groups.committed(group, wanted, member, generation)
+        committed = await self._offsets.committed(group, wanted, member, generation)
         found = {(key.topic, key.partition): entry for key, entry in committed.items()}
         topics = []
         async for topic, name in in_turns(named):
@@ -201,7 +201,7 @@ class GroupOffsets:
             async for number in in_turns(dict.fromkeys(part["partition_index"] for part in topic["partitions"])):
                 there = code
                 if not there:
-                    problem = await self._groups.commit_problem(CommittedOffset(name, number, 0))
+                    problem = await self._offsets.commit_problem(CommittedOffset(name, number, 0))
                     there = KafkaError.NONE if problem is None else group_error(problem)
                 parts.append({"partition_index": number, "error_code": there})
                 if not there:
@@ -209,7 +209,7 @@ class GroupOffsets:
             topics.append({"name": name, "partitions": parts})
         try:
             async with call.session.changing("resetGroupOffsets", f"group/{group}", _FORGOTTEN):
-                subscribed = await self._groups.forget_offsets(group, wanted)
+                subscribed = await self._offsets.forget(group, wanted)
         except SiltlogError as refused:
             return {"error_code": group_error(refused), "topics": []}
         read = {(key.topic, key.partition) for key in subscribed}

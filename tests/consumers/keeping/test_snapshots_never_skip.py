@@ -89,7 +89,7 @@ class History:
     async def leave(self) -> None:
         if self.told is not None:
             self.r.system.refusing = False
-            await self.r.groups.leave("g", f"m{self.members}")
+            await self.r.groups.members.leave("g", f"m{self.members}")
             self.told = None
 
     async def move(self) -> None:

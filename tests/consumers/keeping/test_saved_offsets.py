@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pytest import mark, raises
 
-from siltlog.consumers.groups.saved_offsets import OffsetTable, SavedOffset, forgotten_record, saved_record
-from siltlog.consumers.groups.scripts import Key
+from siltlog.consumers.keeping.saved_offsets import OffsetTable, SavedOffset, forgotten_record, saved_record
+from siltlog.consumers.reading.view import Key
 from siltlog.infra.records import NewRecord
 
 IDS = ("0b8e3c1e-0000-4000-8000-000000000001", "0b8e3c1e-0000-4000-8000-000000000002")

@@ -2,16 +2,15 @@
 
 import asyncio
 from bisect import bisect_right
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
-from siltlog.consumers.groups.keeper import Keepers
-from siltlog.consumers.groups.runner import GroupRunner
-from siltlog.consumers.groups.saved_offsets import LOAD_RETRY_MS, OffsetLog, SavedOffset
-from siltlog.consumers.groups.scripts import Key
-from siltlog.consumers.groups.snapshots import OffsetSnapshots
-from siltlog.consumers.reading.view import LogView, PartitionView, TopicView
+from siltlog.consumers.keeping.keeper import Keepers
+from siltlog.consumers.keeping.saved_offsets import LOAD_RETRY_MS, OffsetLog, SavedOffset
+from siltlog.consumers.keeping.snapshots import OffsetSnapshots
+from siltlog.consumers.reading.view import Key, LogView, PartitionView, TopicView
 from siltlog.infra.clock import MICROS_PER_SECOND, Clock
 from siltlog.infra.errors import SiltlogError, Unavailable
 from siltlog.infra.records import Lag
@@ -55,6 +54,15 @@ async def _timestamp_us(topic: TopicView, view: PartitionView, offset: int, end:
     return files[index].min_timestamp_us if files else None
 
 
+class Transitions(Protocol):
+    """Runs the transitions of groups."""
+
+    async def run(self, transition: str, group: str, request: Mapping[str, Any]) -> Mapping[str, Any]: ...
+
+    async def delete(self, group: str, request: Mapping[str, Any]) -> str:
+        """The transition `delete`; returns its status."""
+
+
 class OffsetUpkeep:
     """Used on one event loop, between `start` and `close`."""
 
@@ -63,7 +71,8 @@ class OffsetUpkeep:
         offsets: OffsetLog,
         snapshots: OffsetSnapshots,
         keepers: Keepers,
-        runner: GroupRunner,
+        transitions: Transitions,
+        groups: Callable[[], AsyncIterator[str]],
         log: LogView,
         redis: "RedisConnection",
         clock: Clock,
@@ -71,7 +80,8 @@ class OffsetUpkeep:
         *,
         retention_ms: int,
     ) -> None:
-        """A group without members is forgotten `retention_ms` after its last commit; FOR_EVER: never."""
+        """`groups()` gives every group there is. One without members is forgotten `retention_ms` after its last
+        commit; FOR_EVER: never."""
         self.problem = ""
         """Why what groups commit is not kept beside Redis for now; empty when it is."""
         self.lags: list[tuple[str, Key, Lag]] = []
@@ -79,7 +89,8 @@ class OffsetUpkeep:
         self._offsets = offsets
         self._snapshots = snapshots
         self._keepers = keepers
-        self._runner = runner
+        self._transitions = transitions
+        self._groups = groups
         self._log = log
         self._redis = redis
         self._clock = clock
@@ -155,7 +166,7 @@ class OffsetUpkeep:
 
     async def _note_others(self) -> None:
         """Offsets that a server, this one before its restart or another, committed and did not come to save."""
-        groups = [group async for group in self._runner.listed()]
+        groups = [group async for group in self._groups()]
         for first in range(0, len(groups), SCAN_PAGE):
             page = groups[first : first + SCAN_PAGE]
             there = await self._redis.commands([("EXISTS", group_key(group, "unsaved")) for group in page])
@@ -165,7 +176,7 @@ class OffsetUpkeep:
 
     async def _forget_topics(self) -> None:
         for group, topics in (await self._snapshots.forget_gone()).items():
-            await self._runner.run("forget", group, {"topics": topics})
+            await self._transitions.run("forget", group, {"topics": topics})
 
     async def _forget_unused(self) -> None:
         if self._retention_ms == FOR_EVER:
@@ -175,7 +186,7 @@ class OffsetUpkeep:
             await asyncio.sleep(0)
             if any(entry.committed_ms >= unused_since for entry in self._offsets.table.of(group)):
                 continue
-            if await self._runner.delete(group, {"unused_since": unused_since}) == "ok":
+            if await self._transitions.delete(group, {"unused_since": unused_since}) == "ok":
                 self._logger.info("a group that nobody used was forgotten", group=group)
 
     async def _measure_lags(self) -> None:

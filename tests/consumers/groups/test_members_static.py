@@ -14,7 +14,7 @@ EVERY = [("flights", number) for number in range(6)]
 
 async def commit(r: Rig, member: str, generation: int, number: int, offset: int) -> None:
     entry = CommittedOffset("flights", number, offset)
-    await r.groups.commit("g", CommitRequest(offsets=[entry], member_id=member, generation=generation))
+    await r.groups.offsets.commit("g", CommitRequest(offsets=[entry], member_id=member, generation=generation))
 
 
 async def three(r: Rig, **fields: Any) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def test_a_live_member_is_fenced_by_who_joins_as_its_instance(valkey_url: str) -
                 r.join("g", "a", "flights", instance_id="i-a"),
             ):
                 assert (await refusal(awaited)).error_code == "fenced_member"
-            await r.groups.leave("g", "a")
+            await r.groups.members.leave("g", "a")
             await commit(r, "a2", other.generation, mine, 4)
             assert held(await r.beat("g", "a2", 1)) == held(before["a"])
 
@@ -163,7 +163,7 @@ def test_an_instance_is_for_life(valkey_url: str) -> None:
                 error = await refusal(r.beat("g", member, a.generation, instance_id="j"))
                 assert error.status == 422 and "instance_id" in error.detail
             # After a leave the instance is as good as new.
-            await r.groups.leave("g", "a")
+            await r.groups.members.leave("g", "a")
             c = await r.join("g", "c", "flights", instance_id="i")
             assert (await r.beat("g", "c", c.generation)).assignment is None
             assert [member.member for member in (await r.groups.describe("g")).members] == ["b", "c"]

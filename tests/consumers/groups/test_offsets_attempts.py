@@ -11,18 +11,18 @@ from siltlog.consumers.groups.messages import (
     CommittedOffset,
     Membership,
 )
-from siltlog.consumers.groups.scripts import Key
+from siltlog.consumers.reading.view import Key
 from siltlog.infra.errors import Fenced, OffsetOutOfRange, Refused
 
 
 async def attempt(r: Rig, member: str, generation: int, offset: int, *, count: bool = True) -> Attempted:
     request = AttemptRequest(topic="flights", partition=0, offset=offset, member_id=member, generation=generation)
-    return await r.groups.attempt("g", request, count=count)
+    return await r.groups.offsets.attempt("g", request, count=count)
 
 
 async def commit(r: Rig, member: str | None, generation: int | None, offset: int, delivered: int | None = None) -> None:
     entry = CommittedOffset("flights", 0, offset, delivered=delivered)
-    await r.groups.commit("g", CommitRequest(offsets=[entry], member_id=member, generation=generation))
+    await r.groups.offsets.commit("g", CommitRequest(offsets=[entry], member_id=member, generation=generation))
 
 
 def delivered(told: Membership) -> dict[int, int]:
@@ -121,7 +121,7 @@ def test_who_goes_back_begins_without_attempts(valkey_url: str) -> None:
             told = await r.join("g", "a", "flights")
             await commit(r, "a", told.generation, 5, delivered=50)
             await attempt(r, "a", told.generation, 7)
-            await r.groups.leave("g", "a")
+            await r.groups.members.leave("g", "a")
             await commit(r, None, None, 2)
             again = await r.join("g", "b", "flights")
             assert delivered(again) == {}
@@ -142,7 +142,7 @@ def test_who_gets_a_partition_is_told_what_was_handed_out_and_not_committed(valk
             assert delivered(b) == {0: 50}
             # Until the group has passed it, whoever commits.
             await commit(r, "b", b.generation, 50)
-            await r.groups.leave("g", "b")
+            await r.groups.members.leave("g", "b")
             assert delivered(await r.join("g", "c", "flights")) == {}
 
     run(scenario())
@@ -155,7 +155,7 @@ def test_a_clean_hand_over_leaves_no_mark(valkey_url: str) -> None:
             a = await r.join("g", "a", "flights")
             await commit(r, "a", a.generation, 0, delivered=50)
             await commit(r, "a", a.generation, 20, delivered=20)
-            await r.groups.leave("g", "a")
+            await r.groups.members.leave("g", "a")
             assert delivered(await r.join("g", "b", "flights")) == {}
 
     run(scenario())
@@ -168,7 +168,7 @@ def test_a_deleted_group_and_a_deleted_topic_leave_nothing(valkey_url: str) -> N
                 told = await r.join("g", how, "flights")
                 await commit(r, how, told.generation, 1, delivered=50)
                 await attempt(r, how, told.generation, 7)
-                await r.groups.leave("g", how)
+                await r.groups.members.leave("g", how)
                 assert await r.redis.command("EXISTS", "silt:{g}:attempts")
                 if how == "group":
                     await r.groups.delete("g")

@@ -2,12 +2,11 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from siltlog.consumers.groups.keeper import Restored
-from siltlog.consumers.groups.saved_offsets import LOAD_RETRY_MS, OffsetLog, SavedOffset
-from siltlog.consumers.groups.scripts import Key, Reply
-from siltlog.consumers.groups.topics import GroupTopics
+from siltlog.consumers.keeping.keeper import Restored
+from siltlog.consumers.keeping.saved_offsets import LOAD_RETRY_MS, OffsetLog, SavedOffset
+from siltlog.consumers.reading.view import Key
 from siltlog.infra import names
 from siltlog.infra.errors import problem
 from siltlog.infra.redis.keys import keeper_text, restored_key
@@ -19,13 +18,21 @@ LOAD_WAIT_S = 1.0
 """How long a call waits for `_offsets` to be read before it is told to come again."""
 ENTRIES_PER_CALL = 5_000
 GROUPS_AT_ONCE = 16
-Step = Callable[[str, str, Mapping[str, Any]], Awaitable[Reply]]
+Step = Callable[[str, str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 """Runs one transition of a group, whatever Redis has lost."""
 _FENCED = (
     "Redis has heard of a later keeper of what groups commit than this server, which waits for news of it; where there "
     f"is no other server, Redis has outlived what this log has in {names.OFFSETS_TOPIC}: empty it, and groups go on "
     "from that"
 )
+
+
+class Topics(Protocol):
+    def has(self, key: Key) -> bool:
+        """Whether there is such a partition."""
+
+    def signature(self) -> object:
+        """Another one after topics came, went or grew."""
 
 
 class OffsetSnapshots:
@@ -35,7 +42,7 @@ class OffsetSnapshots:
     its tombstones, and nothing is put back that is about to be forgotten.
     """
 
-    def __init__(self, offsets: OffsetLog, step: Step, topics: GroupTopics, redis: "RedisConnection") -> None:
+    def __init__(self, offsets: OffsetLog, step: Step, topics: Topics, redis: "RedisConnection") -> None:
         self.cluster_id = offsets.cluster_id
         self.lock = asyncio.Lock()
         self._offsets = offsets
@@ -192,7 +199,7 @@ class OffsetSnapshots:
             ) from None
         self._offsets.check_kept()
 
-    async def _as_keeper(self, transition: str, group: str, request: Mapping[str, Any]) -> Reply:
+    async def _as_keeper(self, transition: str, group: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """One transition that Redis refuses once it has heard of a later keeper. Raises Unavailable then."""
         tenure = {"restores": self.cluster_id, "keeper": keeper_text(self.epoch)}
         reply = await self._step(transition, group, {**request, **tenure})
@@ -255,7 +262,7 @@ class OffsetSnapshots:
             self._unsaved.update(groups)
             raise
 
-    async def _unsaved_of(self, group: str) -> Reply:
+    async def _unsaved_of(self, group: str) -> Mapping[str, Any]:
         reply = await self._as_keeper("unsaved", group, {})
         if reply["status"] == "unrestored":
             # Nobody has called it since this server keeps it.

@@ -36,28 +36,28 @@ class Readers(Access):
 
 
 async def join(rig: Rig, member: str, actor: Actor | None, *topics: str, **fields: object) -> Membership:
-    return await rig.groups.heartbeat("g", member, MemberRequest(topics=list(topics), **fields), actor)  # type: ignore[arg-type]
+    return await rig.groups.members.heartbeat("g", member, MemberRequest(topics=list(topics), **fields), actor)  # type: ignore[arg-type]
 
 
 def commit(rig: Rig, told: Membership, actor: Actor | None) -> Awaitable[None]:
     request = CommitRequest([CommittedOffset("t", 0, 5)], "m", told.generation)
-    return rig.groups.commit("g", request, None, actor)
+    return rig.groups.offsets.commit("g", request, None, actor)
 
 
 def attempt(rig: Rig, told: Membership, actor: Actor | None) -> Awaitable[object]:
-    return rig.groups.attempt("g", AttemptRequest("t", 0, 3, "m", told.generation), actor, count=True)
+    return rig.groups.offsets.attempt("g", AttemptRequest("t", 0, 3, "m", told.generation), actor, count=True)
 
 
 def beat(rig: Rig, told: Membership, actor: Actor | None) -> Awaitable[object]:
-    return rig.groups.beat("g", "m", MemberRequest(generation=told.generation), actor)
+    return rig.groups.members.beat("g", "m", MemberRequest(generation=told.generation), actor)
 
 
 def poll(rig: Rig, told: Membership, actor: Actor | None) -> Awaitable[object]:
-    return rig.groups.beat("g", "m", MemberRequest(generation=told.generation), actor, poll=True)
+    return rig.groups.members.beat("g", "m", MemberRequest(generation=told.generation), actor, poll=True)
 
 
 def leave(rig: Rig, told: Membership, actor: Actor | None) -> Awaitable[object]:
-    return rig.groups.leave("g", "m", actor)
+    return rig.groups.members.leave("g", "m", actor)
 
 
 CALLS: list[Callable[[Rig, Membership, Actor | None], Awaitable[object]]] = [commit, attempt, beat, poll, leave]
@@ -89,7 +89,7 @@ def test_who_may_alter_the_group_has_a_member_leave(valkey_url: str) -> None:
     async def scenario() -> None:
         async with rig(valkey_url, FakeLog(t=1)) as it:
             await join(it, "m", ALICE, "t")
-            await it.groups.leave("g", "m", OPERATOR)
+            await it.groups.members.leave("g", "m", OPERATOR)
             assert not (await it.groups.describe("g")).members
 
     run(scenario())
@@ -146,17 +146,17 @@ def test_who_lost_read_loses_the_partitions_and_who_gained_it_gets_them(
         readers.let("key:bob", "fares")
         async with rig(valkey_url, FakeLog(flights=1, fares=1), readers) as it:
             request = MemberRequest(**wanted)  # type: ignore[arg-type]
-            alice = await it.groups.heartbeat("g", "a", request, ALICE)
+            alice = await it.groups.members.heartbeat("g", "a", request, ALICE)
             assert held(alice) == [("fares", 0), ("flights", 0)]
             await it.tick()
             readers.let("key:alice", "fares")
             await it.tick()
-            alice = await it.groups.beat("g", "a", MemberRequest(generation=alice.generation), ALICE)
+            alice = await it.groups.members.beat("g", "a", MemberRequest(generation=alice.generation), ALICE)
             assert held(alice) == [("fares", 0)]
             assert alice.releasing
             readers.let("key:alice", "fares", "flights")
             await it.tick()
-            alice = await it.groups.beat("g", "a", MemberRequest(generation=alice.generation), ALICE)
+            alice = await it.groups.members.beat("g", "a", MemberRequest(generation=alice.generation), ALICE)
             assert held(alice) == [("fares", 0), ("flights", 0)]
 
     run(scenario())
@@ -172,9 +172,9 @@ def test_the_groups_of_a_token_count_and_are_those_of_the_last_call(valkey_url: 
             told = await join(it, "u", user, topic_pattern=".*")
             assert held(told) == [("flights", 0)]
             left = Actor(Subject("user:u"), for_others=False)
-            told = await it.groups.beat("g", "u", MemberRequest(generation=told.generation), left)
+            told = await it.groups.members.beat("g", "u", MemberRequest(generation=told.generation), left)
             assert held(told) == []
-            told = await it.groups.beat("g", "u", MemberRequest(generation=told.generation), user)
+            told = await it.groups.members.beat("g", "u", MemberRequest(generation=told.generation), user)
             assert held(told) == [("flights", 0)]
 
     run(scenario())

@@ -50,15 +50,15 @@ def test_what_one_server_commits_is_saved_by_the_keeper_and_comes_back_at_any(ur
         await b.commit({0: 100}, told)
         await b.commit({1: 70}, told)
         assert a.saved() == {0: 100, 1: 70}, "one that goes back too"
-        await b.groups.leave("g", "m")
+        await b.groups.members.leave("g", "m")
         await b.commit({0: 40})
         assert a.saved() == {0: 40, 1: 70}
         await flush(b)
         assert offsets(await b.join("n", "t", auto_offset_reset="latest")) == {0: 40, 1: 70}
-        assert await b.groups.forget_offsets("g", [PartitionName("t", 0)]), "a member reads it"
-        await b.groups.leave("g", "n")
+        assert await b.groups.offsets.forget("g", [PartitionName("t", 0)]), "a member reads it"
+        await b.groups.members.leave("g", "n")
         assert a.saved() == {0: 40, 1: 70}
-        assert not await b.groups.forget_offsets("g", [PartitionName("t", 0), PartitionName("none", 0)])
+        assert not await b.groups.offsets.forget("g", [PartitionName("t", 0), PartitionName("none", 0)])
         assert a.saved() == {1: 70}
         await flush(b)
         assert await b.committed() == {1: 70}
@@ -123,7 +123,7 @@ def test_a_keeper_that_takes_over_reads_and_saves_and_the_one_before_stops(url: 
         # And back.
         b.offsets.lost()
         await cluster.take("a")
-        await b.groups.leave("g", "n")
+        await b.groups.members.leave("g", "n")
         await b.commit({0: 30})
         assert a.saved() == {0: 30, 1: 100}
 
@@ -132,7 +132,7 @@ def test_a_keeper_that_takes_over_reads_and_saves_and_the_one_before_stops(url: 
 
 @pytest.mark.rule("CG3")
 def test_nothing_is_put_back_before_the_keeper_has_read_all(url: str, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("siltlog.consumers.groups.snapshots.LOAD_WAIT_S", 0.01)
+    monkeypatch.setattr("siltlog.consumers.keeping.snapshots.LOAD_WAIT_S", 0.01)
 
     async def scenario(cluster: Cluster, servers: list[Server]) -> None:
         a, b = servers
@@ -244,7 +244,9 @@ def test_while_nobody_keeps_them_commits_go_on_and_what_must_be_kept_first_waits
         a.offsets.lost()
         cluster.owner = ""
         await b.commit({0: 50}, told)
-        assert (await b.groups.heartbeat("g", "m", MemberRequest(generation=told.generation))).assignment is None
+        assert (
+            await b.groups.members.heartbeat("g", "m", MemberRequest(generation=told.generation))
+        ).assignment is None
         assert (await refusal(b.commit({0: 40}, told))).status == 503, "it goes back"
         await cluster.take("b")
         await b.commit({0: 60}, told)
@@ -260,7 +262,7 @@ def test_a_member_that_waits_at_another_server_learns_of_the_loss(url: str, tmp_
         a, b = servers
         told = await b.join("m", "t")
         beat = MemberRequest(generation=told.generation, wait_ms=15_000)
-        waiting = asyncio.create_task(b.groups.heartbeat("g", "m", beat))
+        waiting = asyncio.create_task(b.groups.members.heartbeat("g", "m", beat))
         await asyncio.sleep(0.05)
         await flush(a)
         b.groups._runner._check_at = 0.0

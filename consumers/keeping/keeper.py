@@ -9,7 +9,7 @@ from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.redis.keys import restored_key
 
 if TYPE_CHECKING:
-    from siltlog.consumers.groups.snapshots import OffsetSnapshots
+    from siltlog.consumers.keeping.snapshots import OffsetSnapshots
     from siltlog.infra.redis.connection import RedisConnection
 
 AWAY_RETRY_MS = 500

@@ -19,8 +19,8 @@ def test_offsets_of_a_deleted_topic_are_forgotten(valkey_url: str) -> None:
         async with rig(valkey_url, FakeLog(kept=2, gone=2)) as r:
             a = await r.join("g", "a", "kept", "gone")
             entries = [CommittedOffset(topic, partition, 7) for topic in ("kept", "gone") for partition in (0, 1)]
-            await r.groups.commit("g", CommitRequest(offsets=entries, member_id="a", generation=a.generation))
-            await r.groups.commit("h", CommitRequest(offsets=entries))
+            await r.groups.offsets.commit("g", CommitRequest(offsets=entries, member_id="a", generation=a.generation))
+            await r.groups.offsets.commit("h", CommitRequest(offsets=entries))
             await r.tick()
             assert await stored(r, "offsets") == await stored(r, "topics") | {"kept"} == {"kept", "gone"}
 

@@ -11,11 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from siltlog.consumers.groups.scripts import Key
 from siltlog.consumers.reading.budget import Budget, Share
 from siltlog.consumers.reading.reader import Reader
 from siltlog.consumers.reading.row_groups import RowGroups
-from siltlog.consumers.reading.view import LogView, SystemLog
+from siltlog.consumers.reading.view import Key, LogView, SystemLog
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, UnknownTopic, problem
 from siltlog.infra.records import NewRecord, StoredOffset

@@ -10,7 +10,7 @@ from groups_rig import embedded, offsets, refusal, run
 from offsets_rig import Server, log_with, server
 
 from siltlog.consumers.groups.messages import MemberRequest, Membership, PartitionName
-from siltlog.consumers.groups.scripts import Key
+from siltlog.consumers.reading.view import Key
 from siltlog.infra import names
 from siltlog.infra.errors import Unavailable
 from siltlog.infra.redis.access import RedisAccess
@@ -53,7 +53,7 @@ def test_an_emptied_redis_gets_its_offsets_back_before_a_member_is_told_where_to
             await r.tick()
             await flush(r)
             assert (await refusal(r.commit({0: 100}, told))).error_code == "fenced_member"
-            assert (await refusal(r.groups.heartbeat("g", "m", _beat(told)))).error_code == "unknown_member"
+            assert (await refusal(r.groups.members.heartbeat("g", "m", _beat(told)))).error_code == "unknown_member"
             r.log.topic("t").partitions[2].append([b"v"] * 50)
             again = await r.join("m2", "t", auto_offset_reset="latest")
             # Partition 2 goes on where `latest` was when the group first came, not where it is now.
@@ -160,7 +160,7 @@ def test_a_commit_is_answered_without_waiting_for_a_snapshot(url: str, tmp_path:
 
 @pytest.mark.rule("O3")
 def test_an_absent_group_is_not_new_until_all_was_read(url: str, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("siltlog.consumers.groups.snapshots.LOAD_WAIT_S", 0.01)
+    monkeypatch.setattr("siltlog.consumers.keeping.snapshots.LOAD_WAIT_S", 0.01)
 
     async def scenario() -> None:
         log = log_with(tmp_path, t=1)
@@ -188,7 +188,7 @@ def test_a_member_that_waits_learns_of_the_loss_at_once(url: str, tmp_path: Path
     async def scenario() -> None:
         async with server(url, log_with(tmp_path, t=1, empty=0)) as r:
             told = await r.join("m", "t" if group == "saved" else "empty", group=group)
-            waiting = asyncio.create_task(r.groups.heartbeat(group, "m", _beat(told, wait_ms=15_000)))
+            waiting = asyncio.create_task(r.groups.members.heartbeat(group, "m", _beat(told, wait_ms=15_000)))
             await asyncio.sleep(0.05)
             await flush(r)
             await r.tick()
@@ -346,7 +346,7 @@ def test_a_group_that_is_deleted_while_it_is_saved_stays_deleted(url: str, tmp_p
         async with server(url, log_with(tmp_path, t=1)) as r:
             told = await r.join("m", "t")
             await r.commit({0: 70}, told)
-            await r.groups.leave("g", "m")
+            await r.groups.members.leave("g", "m")
             deleting: list[asyncio.Task[None]] = []
 
             async def delete() -> None:
@@ -370,11 +370,11 @@ def test_an_offset_that_is_forgotten_while_it_is_saved_stays_forgotten(url: str,
         async with server(url, log_with(tmp_path, t=2)) as r:
             told = await r.join("m", "t")
             await r.commit({0: 70, 1: 60}, told)
-            await r.groups.leave("g", "m")
+            await r.groups.members.leave("g", "m")
             forgetting: list[asyncio.Task[Any]] = []
 
             async def forget() -> None:
-                forgetting.append(asyncio.create_task(r.groups.forget_offsets("g", [PartitionName("t", 0)])))
+                forgetting.append(asyncio.create_task(r.groups.offsets.forget("g", [PartitionName("t", 0)])))
                 for _ in range(50):
                     await asyncio.sleep(0.001)
 
@@ -419,12 +419,12 @@ def test_a_group_that_nobody_uses_is_forgotten_and_one_with_members_is_not(url: 
             await r.commit({0: 1}, group="held")
             told = await r.join("m", "t", group="held", session_timeout_ms=3_600_000)
             await r.pass_ms(3_000_000)
-            await r.groups.heartbeat("held", "m", _beat(told))
+            await r.groups.members.heartbeat("held", "m", _beat(told))
             await r.pass_ms(3_000_000)
             await r.commit({0: 1}, group="new")
             await r.tick()
             assert r.offsets.table.groups() == ["held", "new"]
-            await r.groups.leave("held", "m")
+            await r.groups.members.leave("held", "m")
             await r.tick()
             assert "held" in r.offsets.table.groups(), "it is unused only since now"
             await flush(r)
@@ -472,7 +472,7 @@ def test_two_servers_on_one_redis_do_not_undo_each_others_work(url: str, tmp_pat
             # Whoever is asked first puts back its own; what the other has waits for the other.
             assert {at.key.topic: at.offset for at in (await a.join("m", "t")).assignment or ()} == {"t": 50}
             assert {entry.key.topic: entry.offset for entry in (await b.groups.describe("g")).offsets} == {"u": 60}
-            await a.groups.leave("g", "m")
+            await a.groups.members.leave("g", "m")
             told = await b.join("n", "u", auto_offset_reset="latest")
             assert {at.key.topic: at.offset for at in told.assignment or ()} == {"u": 60}
 
@@ -538,7 +538,7 @@ def test_lags_are_measured_from_what_was_saved(url: str, tmp_path: Path, monkeyp
             assert [lags["g", number].records for number in (0, 1)] == [0, 60]
             assert lags["g", 0].seconds == 0 and lags["g", 1].seconds > 1_000
             assert r.groups.lags_left_out() == 0
-            monkeypatch.setattr("siltlog.consumers.groups.upkeep.LAGS_MAX", 1)
+            monkeypatch.setattr("siltlog.consumers.keeping.upkeep.LAGS_MAX", 1)
             await r.tick()
             assert (len(r.groups.lags()), r.groups.lags_left_out()) == (1, 1)
 
