@@ -115,11 +115,9 @@ def test_a_node_that_is_away_takes_only_its_own_groups_with_it(nodes: Cluster) -
                 await join(one, group, "a", session_timeout_ms=3_000)
                 await join(one, group, "b", session_timeout_ms=60_000)
             nodes.kill(1)
+            await asyncio.sleep(3.2)
             # The sessions of a end, also in groups that come after one that cannot be reached.
-            async with asyncio.timeout(60):
-                while any(one._runner._known[group].members > 1 for group in there):
-                    assert isinstance(await refusal(one._runner.tick()), Unavailable)
-                    await asyncio.sleep(0.05)
+            assert isinstance(await refusal(one._runner.tick()), Unavailable)
             for group in there:
                 assert held(await one.members.heartbeat(group, "b", MemberRequest(generation=1))) == EVERY
                 assert one._runner._known[group].members == 1
