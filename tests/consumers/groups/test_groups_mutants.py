@@ -17,12 +17,12 @@ from mutants import Mutant, Patch, Play, hold, instead, nothing, nothing_awaited
 from offsets_rig import Server, log_with, server
 from planner_rig import nodes, same_log
 
-from siltlog.consumers.groups import keeper
-from siltlog.consumers.groups import snapshots as snapshots_
 from siltlog.consumers.groups.messages import MemberRequest
 from siltlog.consumers.groups.runner import GroupRunner
 from siltlog.consumers.groups.scripts import GroupScripts
 from siltlog.consumers.groups.topics import Unknown
+from siltlog.consumers.keeping import keeper
+from siltlog.consumers.keeping import snapshots as snapshots_
 from siltlog.consumers.keeping.keeper import Keepers
 from siltlog.consumers.keeping.saved_offsets import OffsetLog
 from siltlog.consumers.keeping.snapshots import OffsetSnapshots
