@@ -16,6 +16,7 @@ from siltlog.consumers.dead_letters.marks import MarkIndex
 from siltlog.consumers.dead_letters.replay import Replay
 from siltlog.consumers.groups.groups import Groups
 from siltlog.consumers.groups.http import GroupsHttp
+from siltlog.consumers.groups.members_http import MembersHttp
 from siltlog.consumers.groups.messages import Timeouts
 from siltlog.consumers.groups.ranked import GroupLags
 from siltlog.consumers.keeping.keeper import Elsewhere
@@ -147,7 +148,8 @@ async def assemble(
                 files,
                 searches,
                 queries,
-                GroupsHttp(groups, log, fetcher, clock, limits, lags),
+                MembersHttp(groups.members, fetcher, limits),
+                GroupsHttp(groups, log, fetcher.lookup, clock, lags),
                 _dead_letters_http(node, log, system, fetcher, dead_letters, marks),
                 Tails(log, fetcher, streams, logger),
                 Sockets(log, fetcher, groups, dead_letters, streams, Connected(), logger),

@@ -11,7 +11,7 @@ from siltlog.consumers.dead_letters.discard import Discard, DiscardRequest
 from siltlog.consumers.dead_letters.letters import Buried, DeadLetters
 from siltlog.consumers.dead_letters.listing import DeadLetterList
 from siltlog.consumers.dead_letters.replay import Replay, ReplayRequest
-from siltlog.consumers.groups.http import OTHERS_MEMBER
+from siltlog.consumers.groups.members_http import OTHERS_MEMBER
 from siltlog.consumers.groups.messages import Actor, AttemptRequest, CountRequest, DeadLetterRequest, NackRequest
 from siltlog.consumers.reading.answers import Record
 from siltlog.consumers.reading.fetch import require_read

@@ -1,6 +1,5 @@
-"""Groups over HTTP."""
+"""Groups over HTTP: what they have committed, where they go on, and what there is of them."""
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 
@@ -9,8 +8,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from siltlog.consumers.groups.answers import (
-    Assigned,
-    Assignment,
     Committed,
     Group,
     GroupEntry,
@@ -22,37 +19,37 @@ from siltlog.consumers.groups.answers import (
     MovingPartition,
     OffsetMoved,
     OffsetsMoved,
-    Polled,
 )
 from siltlog.consumers.groups.groups import Groups
+from siltlog.consumers.groups.members_http import (
+    AWAY,
+    BODY_BYTES_MAX,
+    BODY_ERRORS,
+    MEMBER_ERRORS,
+    OTHERS_MEMBER,
+    answered,
+    name_of,
+)
 from siltlog.consumers.groups.messages import (
     Actor,
     ClassicState,
     CommitRequest,
     CommittedState,
     GroupState,
-    MemberRequest,
     Phase,
-    PollRequest,
 )
-from siltlog.consumers.groups.poll import GroupPoll
 from siltlog.consumers.groups.ranked import GroupLags, RankedGroups
 from siltlog.consumers.groups.reset import OffsetReset, ResetRequest
 from siltlog.consumers.keeping.upkeep import lag_of
-from siltlog.consumers.reading.fetch import Fetcher, require_read
-from siltlog.consumers.reading.http import INLINE_RECORDS_MAX, ReadLimits
+from siltlog.consumers.reading.fetch import require_read
+from siltlog.consumers.reading.lookup import Lookup
 from siltlog.consumers.reading.view import LogView
-from siltlog.infra import names
 from siltlog.infra.clock import Clock, format_ms, format_us
-from siltlog.infra.errors import problem
-from siltlog.infra.http.media import chosen_media
-from siltlog.infra.http.memory import held_of
 from siltlog.infra.http.operations import (
     FILTERED,
     GROUP,
     IN_BODY,
     LIST_QUERY,
-    MEMBER,
     NO_CONTENT,
     choice,
     in_query,
@@ -62,148 +59,25 @@ from siltlog.infra.http.operations import (
     operation,
 )
 from siltlog.infra.http.query import Query
-from siltlog.infra.http.replies import read_reply
-from siltlog.infra.http.requests import WAIT_MS, body_of, decode
+from siltlog.infra.http.requests import body_of, decode
 from siltlog.infra.listing.ranking import GROUP_SORTS, NAME, ORDERS, ranking_of
-from siltlog.infra.security.grant import Grant, grant_of
-from siltlog.infra.security.guard import METERED
+from siltlog.infra.security.grant import grant_of
 
-BODY_BYTES_MAX = 8 * 1024 * 1024
 LIST_LIMIT = 100
 LIST_LIMIT_MAX = 1_000
 
-_JSON = msgspec.json.Encoder()
-_member_decoder = msgspec.json.Decoder(MemberRequest)
-_poll_decoder = msgspec.json.Decoder(PollRequest)
 _commit_decoder = msgspec.json.Decoder(CommitRequest)
 _reset_decoder = msgspec.json.Decoder(ResetRequest)
-
-
-_AWAY = ("coordinator_unavailable", "shutting_down")
-_BODY_ERRORS = ("malformed_body", "request_timeout", "request_too_large", "invalid_request")
-_MEMBER_ERRORS = ("unknown_member", "fenced_member", "unknown_topic", "offset_out_of_range", "cap_reached")
-OTHERS_MEMBER = "for another principal's member group `alter`"
-_JOINING = (
-    "group `read` and `read` of each topic that is named; `topic_pattern` matches only topics that may be read; "
-    f"{OTHERS_MEMBER}"
-)
 _ROWS = "rows of topics without `describe` are left out"
-_JOIN = {"generation": 0, "topics": ["flights"]}
 
 
 class GroupsHttp:
-    def __init__(
-        self, groups: Groups, log: LogView, fetcher: Fetcher, clock: Clock, limits: ReadLimits, lags: GroupLags
-    ) -> None:
+    def __init__(self, groups: Groups, log: LogView, lookup: Lookup, clock: Clock, lags: GroupLags) -> None:
         self._ranked = RankedGroups(groups, lags)
         self._groups = groups
         self._log = log
-        self._polls = GroupPoll(groups.members, fetcher)
-        self._reset = OffsetReset(groups, log, fetcher.lookup)
+        self._reset = OffsetReset(groups, log, lookup)
         self._clock = clock
-        self._limits = limits
-
-    @operation(
-        "PUT",
-        "/v1/groups/{group}/members/{member}",
-        "heartbeat",
-        "Groups",
-        "Join, or stay",
-        "`generation` 0 joins; later ones are heartbeats, and may wait for a change with `wait_ms`. What is left out "
-        "stays as it is. A join with the `instance_id` of a member that is there takes its place, with its partitions; "
-        "that member is fenced (`fenced_by`: `instance_id`).",
-        access=IN_BODY,
-        needs=_JOINING,
-        replies={200: json_answer("What the member holds.", Assignment)},
-        parameters=(GROUP, MEMBER),
-        body=json_body(MemberRequest, _JOIN),
-        errors=(*_AWAY, *_BODY_ERRORS, *_MEMBER_ERRORS, "group_not_empty", "not_acceptable"),
-    )
-    async def heartbeat(self, request: Request) -> Response:
-        Query(request, ())
-        body = decode(await body_of(request, BODY_BYTES_MAX), _member_decoder)
-        grant = grant_of(request)
-        request.scope["state"][WAIT_MS] = body.wait_ms = grant.within(min(body.wait_ms, self._limits.wait_ms))
-        group, member = _name(request, "group"), _name(request, "member")
-        _require_membership(grant, group, body)
-        told = await self._groups.members.heartbeat(group, member, body, Actor.of(grant, group))
-        if body.wait_ms:
-            # It may have been taken away meanwhile.
-            grant.require("read", "group", group)
-        assignment = None
-        if told.assignment is not None:
-            assignment = [
-                Assigned(key.topic, key.partition, key.topic_id, offset, told.delivered.get(key, msgspec.UNSET))
-                for key, offset in told.assignment
-            ]
-        return await _reply(request, Assignment(told.generation, assignment, told.heartbeat_interval_ms))
-
-    @operation(
-        "DELETE",
-        "/v1/groups/{group}/members/{member}",
-        "leaveGroup",
-        "Groups",
-        "Leave a group",
-        "At once; 204 also when it has left already.",
-        access=on_group("read"),
-        needs=OTHERS_MEMBER,
-        replies=NO_CONTENT,
-        parameters=(GROUP, MEMBER),
-        errors=_AWAY,
-    )
-    async def leave(self, request: Request) -> Response:
-        Query(request, ())
-        group, member = _name(request, "group"), _name(request, "member")
-        await self._groups.members.leave(group, member, Actor.of(grant_of(request), group))
-        return Response(status_code=204)
-
-    @operation(
-        "POST",
-        "/v1/groups/{group}/members/{member}/poll",
-        "poll",
-        "Groups",
-        "Consume with one call",
-        "Joins or heartbeats, commits, and reads what the member holds, from its committed offsets. Send back "
-        "`generation`, and in `commit` what was handled; without `commit` the same records come again.",
-        access=IN_BODY,
-        needs=_JOINING,
-        reads=True,
-        replies={200: json_answer("Records.", Polled)},
-        parameters=(GROUP, MEMBER),
-        body=json_body(PollRequest, {**_JOIN, "wait_ms": 1000}),
-        errors=(
-            *_AWAY,
-            *_BODY_ERRORS,
-            *_MEMBER_ERRORS,
-            "group_not_empty",
-            "not_acceptable",
-            "corrupt_data",
-            "topic_unavailable",
-            "store_denied",
-        ),
-    )
-    async def poll(self, request: Request) -> Response:
-        Query(request, ())
-        body = decode(await body_of(request, BODY_BYTES_MAX), _poll_decoder)
-        grant = grant_of(request)
-        request.scope["state"][WAIT_MS] = body.wait_ms = grant.within(min(body.wait_ms, self._limits.wait_ms))
-        body.max_records = min(body.max_records, self._limits.records)
-        body.max_bytes = min(body.max_bytes, self._limits.bytes)
-        group, member = _name(request, "group"), _name(request, "member")
-        _require_membership(grant, group, body)
-        for topic in sorted({at.topic for at in body.commit or ()}):
-            require_read(grant, topic)
-        actor = Actor.of(grant, group)
-        generation, result = await self._polls.poll(
-            group, member, body, held_of(request.scope), actor, grant, request.scope["state"].get(METERED)
-        )
-        grant.require("read", "group", group)
-
-        def rendered() -> bytes:
-            return _JSON.encode({"generation": generation, **result.document()})
-
-        encoded = rendered() if result.count <= INLINE_RECORDS_MAX else await asyncio.to_thread(rendered)
-        return await read_reply(request, [encoded], names.MEDIA_JSON, {})
 
     @operation(
         "PUT",
@@ -218,12 +92,12 @@ class GroupsHttp:
         replies=NO_CONTENT,
         parameters=(GROUP, in_query("topic_id", "Refused when a topic is another than this.")),
         body=json_body(CommitRequest, {"offsets": [{"topic": "flights", "partition": 0, "offset": 100}]}),
-        errors=(*_AWAY, *_BODY_ERRORS, *_MEMBER_ERRORS, "unknown_group", "unknown_partition", "group_not_empty"),
+        errors=(*AWAY, *BODY_ERRORS, *MEMBER_ERRORS, "unknown_group", "unknown_partition", "group_not_empty"),
     )
     async def commit(self, request: Request) -> Response:
         query = Query(request, ("topic_id",))
         body = decode(await body_of(request, BODY_BYTES_MAX), _commit_decoder)
-        group, grant = _name(request, "group"), grant_of(request)
+        group, grant = name_of(request, "group"), grant_of(request)
         grant.require("read", "group", group)
         for topic in sorted({at.topic for at in body.offsets}):
             require_read(grant, topic)
@@ -247,8 +121,8 @@ class GroupsHttp:
         parameters=(GROUP,),
         body=json_body(ResetRequest, {"topics": ["flights"], "to": "timestamp", "timestamp": "2026-11-21T07:00:00Z"}),
         errors=(
-            *_AWAY,
-            *_BODY_ERRORS,
+            *AWAY,
+            *BODY_ERRORS,
             "not_acceptable",
             "unknown_group",
             "unknown_topic",
@@ -263,8 +137,8 @@ class GroupsHttp:
         grant = grant_of(request)
         for topic in sorted({*(body.topics or ()), *(at.topic for at in body.partitions or ())}):
             grant.require("describe", "topic", topic)
-        moved = await self._reset.reset(_name(request, "group"), body)
-        return await _reply(request, OffsetsMoved([OffsetMoved(*move) for move in moved]))
+        moved = await self._reset.reset(name_of(request, "group"), body)
+        return await answered(request, OffsetsMoved([OffsetMoved(*move) for move in moved]))
 
     @operation(
         "GET",
@@ -283,7 +157,7 @@ class GroupsHttp:
             in_query("sort", "By what they are ranked.", choice(*GROUP_SORTS, default=NAME)),
             in_query("order", "`asc` for names and `desc` for values, unless it says otherwise.", choice(*ORDERS)),
         ),
-        errors=(*_AWAY, "not_acceptable"),
+        errors=(*AWAY, "not_acceptable"),
     )
     async def list_groups(self, request: Request) -> Response:
         query = Query(request, ("prefix", "after", "limit", "topic", "sort", "order"))
@@ -301,10 +175,10 @@ class GroupsHttp:
                 after=query.text("after"),
                 limit=limit,
             )
-            return await _reply(request, page)
+            return await answered(request, page)
         sees = None if visible is None else partial(_those, visible)
         rows, after = await self._groups.list_groups(query.text("prefix"), query.text("after"), limit, sees)
-        return await _reply(
+        return await answered(
             request, GroupList([GroupEntry(row.group, row.state, row.members, row.type) for row in rows], after)
         )
 
@@ -319,11 +193,11 @@ class GroupsHttp:
         needs=_ROWS,
         replies={200: json_answer("The group.", Group)},
         parameters=(GROUP,),
-        errors=(*_AWAY, "unknown_group", "not_acceptable"),
+        errors=(*AWAY, "unknown_group", "not_acceptable"),
     )
     async def describe(self, request: Request) -> Response:
         Query(request, ())
-        group = _name(request, "group")
+        group = name_of(request, "group")
         state = (await self._groups.describe(group)).seen_by(grant_of(request))
         classic = state.classic
         members = [
@@ -343,7 +217,7 @@ class GroupsHttp:
         moving = [MovingPartition(key.topic, key.partition, to or None) for key, to in sorted(state.moving.items())]
         partitions = await self._partitions(state)
         head = group, state.state, state.generation, format_ms(state.rebalanced_ms)
-        return await _reply(request, Group(*head, members, moving, partitions, state.type, *_protocol(classic)))
+        return await answered(request, Group(*head, members, moving, partitions, state.type, *_protocol(classic)))
 
     @operation(
         "GET",
@@ -356,13 +230,13 @@ class GroupsHttp:
         needs=_ROWS,
         replies={200: json_answer("The offsets.", GroupOffsets)},
         parameters=(GROUP,),
-        errors=(*_AWAY, "unknown_group", "not_acceptable"),
+        errors=(*AWAY, "unknown_group", "not_acceptable"),
     )
     async def offsets(self, request: Request) -> Response:
         Query(request, ())
-        group = _name(request, "group")
+        group = name_of(request, "group")
         state = (await self._groups.describe(group)).seen_by(grant_of(request))
-        return await _reply(request, GroupOffsets(group, [_committed(entry) for entry in state.offsets]))
+        return await answered(request, GroupOffsets(group, [_committed(entry) for entry in state.offsets]))
 
     @operation(
         "DELETE",
@@ -375,11 +249,11 @@ class GroupsHttp:
         changes="in_path",
         replies=NO_CONTENT,
         parameters=(GROUP,),
-        errors=(*_AWAY, "unknown_group", "group_not_empty"),
+        errors=(*AWAY, "unknown_group", "group_not_empty"),
     )
     async def delete(self, request: Request) -> Response:
         Query(request, ())
-        await self._groups.delete(_name(request, "group"))
+        await self._groups.delete(name_of(request, "group"))
         return Response(status_code=204)
 
     async def _partitions(self, state: GroupState) -> list[GroupPartition]:
@@ -405,26 +279,6 @@ class GroupsHttp:
                 )
             )
         return rows
-
-
-async def _reply(request: Request, document: msgspec.Struct) -> Response:
-    chosen_media(request.headers.get("accept", ""), (names.MEDIA_JSON,))
-    return await read_reply(request, [_JSON.encode(document)], names.MEDIA_JSON, {})
-
-
-def _require_membership(grant: Grant, group: str, asked: MemberRequest) -> None:
-    """Raises Refused `forbidden` to who may not be a member, or not read a topic that he names."""
-    grant.require("read", "group", group)
-    for topic in asked.topics or ():
-        require_read(grant, topic)
-
-
-def _name(request: Request, parameter: str) -> str:
-    name: str = request.path_params[parameter]
-    wrong = names.name_problem(name)
-    if wrong is not None:
-        raise problem("invalid_parameter", f"{parameter}: {wrong}", parameter=parameter)
-    return name
 
 
 def _protocol(classic: ClassicState | None) -> tuple[Phase | None, str | None, str | None]:

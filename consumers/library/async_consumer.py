@@ -235,11 +235,11 @@ class AsyncConsumer(AsyncIteration):
         """Waits for the first partitions of a group."""
         await self._tasks.attend(self._inbox.settle())
         deadline = self._clock.monotonic() + self._options.retry_timeout_ms / 1000
-        while not self._inbox.assigned:
+        while not self._inbox.assignment.known:
             with self._polling():
                 await self._tasks.wait(deadline)
                 await self._tasks.attend(self._inbox.settle())
-            if not self._inbox.assigned and (self._inbox.ended() or self._clock.monotonic() >= deadline):
+            if not self._inbox.assignment.known and (self._inbox.ended() or self._clock.monotonic() >= deadline):
                 raise Unavailable("the group has assigned nothing yet", error_code="coordinator_unavailable")
 
     @contextmanager

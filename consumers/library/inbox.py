@@ -8,18 +8,17 @@ make next, whose answers `arrive`.
 Only `arrive`, `wakeup` and the member's heartbeats come from beside the consumer.
 
 Whoever says itself what is done (workers that finish out of order) sets `done_is_said` and calls `finish`; the commits
-then follow, as with iteration. `watchers` are told of partitions before the user's callbacks are.
+then follow, as with iteration.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
 
-from siltlog.consumers.library.commits import LAST_COMMIT_MS, TOPIC_GONE_CODES, Commits
+from siltlog.consumers.library.assignment import Assignment
+from siltlog.consumers.library.commits import LAST_COMMIT_MS, TOPIC_GONE_CODES
 from siltlog.consumers.library.fetches import Answer, Fetches
 from siltlog.consumers.library.lag import lag_of
-from siltlog.consumers.library.member import GroupMember, MemberOptions, News, Place
-from siltlog.consumers.library.options import ConsumerOptions, OnPartitions
+from siltlog.consumers.library.options import ConsumerOptions
 from siltlog.consumers.library.positions import (
     CHUNK_RECORDS,
     Chunk,
@@ -29,14 +28,14 @@ from siltlog.consumers.library.positions import (
     Positions,
     Run,
 )
-from siltlog.consumers.library.program import Program, tell
+from siltlog.consumers.library.program import Program
 from siltlog.consumers.library.record import ConsumerRecord
 from siltlog.consumers.library.sources.server import Choose, from_server
 from siltlog.consumers.library.topic_bounds import TopicBounds
 from siltlog.infra.client.core import BACKOFF_MS_MAX
 from siltlog.infra.client.record import TimeLike, TopicPartition, checked_partition
 from siltlog.infra.clock import Clock
-from siltlog.infra.errors import ConfigError, OffsetOutOfRange, SiltlogError, Unavailable, problem
+from siltlog.infra.errors import ConfigError, OffsetOutOfRange, SiltlogError, problem
 from siltlog.infra.records import Bounds, Lag
 
 WAIT_S_MAX = 1.0
@@ -44,38 +43,22 @@ WAIT_S_MAX = 1.0
 _log = logging.getLogger("siltlog.consumer")
 
 
-class Watcher(NamedTuple):
-    """Callbacks that are told of partitions that came, are about to go, and are gone already."""
-
-    assigned: OnPartitions | None
-    revoked: OnPartitions | None
-    lost: OnPartitions | None
-
-
 class Inbox:
     def __init__(self, options: ConsumerOptions, clock: Clock, choose: Choose = from_server) -> None:
         self.positions = Positions()
-        self.member: GroupMember | None = None
-        self.assigned = False
-        """Whether it is known which partitions to read, none being an answer too."""
         self.woken = False
         self.closing = False
         self.done_is_said = False
-        self.watchers = [Watcher(options.on_assigned, options.on_revoked, options.on_lost)]
         self.options = options
         self._clock = clock
-        if options.group is not None:
-            self.member = GroupMember(_member_options(options), clock.monotonic())
         self._topics = TopicBounds(options.sees)
         self._fetches = Fetches(options, self.positions, self._topics, choose)
         self._chunk: Chunk | None = None
         self._marks: dict[TopicPartition, int] | None = None
         self._marked: set[str] = set()
-        self._begun = self.member is not None
-        self._unlearned: set[str] = set()
-        self._news = News()
-        self._untold: list[TopicPartition] = []
-        self.commits = Commits(options, self.positions, self.member, clock, self._drop)
+        self.assignment = Assignment(options, self.positions, self._topics, clock, self._give_back_chunk)
+        self.member = self.assignment.member
+        self.commits = self.assignment.commits
 
     def arrive(self, fetch: Fetch, answer: Answer) -> None:
         """Takes the answer to a fetch; the next `attend` acts on it."""
@@ -88,10 +71,8 @@ class Inbox:
 
     def attend(self) -> Program[None]:
         """Takes what has come. Raises what cannot be helped by trying again; nothing is lost by that."""
-        if not self._begun:
-            yield from self._place_assigned()
-        if self.member is not None:
-            yield from self._take_news(self.member)
+        yield from self.assignment.begin()
+        yield from self.assignment.take_news()
         while (landed := self._fetches.take()) is not None:
             self._land(*landed)
         yield from self.commits.commit_due()
@@ -104,14 +85,13 @@ class Inbox:
 
     def settle(self) -> Program[None]:
         """Attends for a caller who needs to know its partitions; a group has given none while not `assigned`."""
-        if not self._begun:
-            yield from self._place_assigned()
-        if not self.assigned:
+        yield from self.assignment.begin()
+        if not self.assignment.known:
             yield from self.attend()
 
     def depart(self) -> list[Fetch]:
         """The fetches to make now, while the records at hand are handled; each must `arrive`."""
-        if self.closing or self._unlearned:
+        if self.closing or self.assignment.is_unlearned:
             return []
         return self._fetches.depart(self._marks, self._clock.monotonic())
 
@@ -162,116 +142,6 @@ class Inbox:
             state.troubled_since = None
             raise error
         state.rests_until = now + (error.retry_after_ms or BACKOFF_MS_MAX) / 1000
-
-    def _take_news(self, member: GroupMember) -> Program[None]:
-        waited = member.unjoined_s(self._clock.monotonic())
-        if not member.has_news and waited * 1000 > self.options.retry_timeout_ms:
-            raise Unavailable(
-                f"the group could not be joined in {waited:.0f} s: {member.last_error}",
-                error_code="coordinator_unavailable",
-            )
-        # What a callback or an error cuts short is gone on with by the next `attend`.
-        news = self._news
-        if member.has_news:
-            news.add(member.take())
-        if news.lost:
-            news.lost = False
-            yield from self._lose()
-        assignment, news.assignment = news.assignment, None
-        if assignment is not None:
-            yield from self._reassign(member, assignment)
-        error, news.error = news.error, None
-        if error is not None:
-            raise error
-        yield from self._tell_what_is_due(member)
-
-    def _lose(self) -> Program[None]:
-        self.assigned = False
-        self._untold = []
-        yield from self._drop(self.positions.states)
-
-    def _drop(self, lost: Iterable[TopicPartition]) -> Program[None]:
-        """They are another's already, or no more."""
-        gone = sorted(at for at in lost if at in self.positions.states)
-        if not gone:
-            return
-        self._give_back_chunk()
-        self.positions.revoke(gone)
-        for watcher in self.watchers:
-            yield from tell(watcher.lost, gone)
-
-    def _reassign(self, member: GroupMember, assignment: Mapping[TopicPartition, Place]) -> Program[None]:
-        states = self.positions.states
-        revoked = sorted(states.keys() - assignment.keys())
-        try:
-            # What was read of a topic that was deleted says nothing of another that has its name now.
-            yield from self._drop(
-                [at for at in states.keys() & assignment.keys() if states[at].topic_id != assignment[at].topic_id]
-            )
-            if revoked:
-                self._give_back_chunk()
-                done = self.positions.uncommitted() if self.options.commits_by_itself else {}
-                yield from self.commits.try_to_commit({at: done[at] for at in revoked if at in done}, LAST_COMMIT_MS)
-                revoked = [at for at in revoked if at in states]
-                for watcher in self.watchers:
-                    yield from tell(watcher.revoked, revoked)
-        finally:
-            # Also when a callback raised: the partitions are another's from now on.
-            self.positions.revoke([at for at in revoked if at in states])
-            assigned = sorted(assignment.keys() - states.keys())
-            for at in assigned:
-                self.positions.assign(at, *assignment[at])
-            member.holds(states.keys())
-            self._unlearned |= {at.topic for at in assigned}
-            self._untold = [*(at for at in self._untold if at in states), *assigned]
-            self.assigned = True
-
-    def _tell_what_is_due(self, member: GroupMember) -> Program[None]:
-        """Tells the group what was let go and the watchers what came; cut short, the next `attend` goes on."""
-        beat = member.release()
-        if beat is not None:
-            try:
-                answer: Any = (yield beat.request).json()
-            except SiltlogError as error:
-                answer = error
-            member.heard(beat, answer, self._clock.monotonic(), 0.0)
-        yield from self._learn_topics()
-        untold, self._untold = self._untold, []
-        for watcher in self.watchers:
-            yield from tell(watcher.assigned, untold)
-
-    def _place_assigned(self) -> Program[None]:
-        """Gives the partitions of a consumer without a group their first positions."""
-        options = self.options
-        bounds = {}
-        for topic in sorted({at.topic for at in options.assign}):
-            bounds[topic] = yield from self._topics.ask(topic)
-        for at in options.assign:
-            found = bounds[at.topic].get(at.partition)
-            if found is None:
-                self.positions.revoke(list(self.positions.states))
-                raise problem("unknown_partition", f"{at.topic} has no partition {at.partition}")
-            latest = options.auto_offset_reset == "latest"
-            self.positions.assign(at, self._topics.end(found[0]) if latest else found[0].log_start_offset)
-            self.positions.states[at].bounds = found[0]
-            self.positions.states[at].placed = options.auto_offset_reset != "error"
-        self.assigned = self._begun = True
-
-    def _learn_topics(self) -> Program[None]:
-        """Asks which topic a name stands for now, so that no fetch goes on in a successor of the same name."""
-        while self._unlearned:
-            topic = min(self._unlearned)
-            self._topics.forget(topic)
-            try:
-                found = yield from self._topics.ask(topic)
-            except SiltlogError as error:
-                found = {}
-                _log.warning("the id of topic %s is not known: %s", topic, error)
-            topic_id = self._topics.topic_id(topic)
-            for at, state in self.positions.states.items():
-                if at.topic == topic and at.partition in found and state.topic_id in (None, topic_id):
-                    state.bounds = found[at.partition][0]
-            self._unlearned.discard(topic)
 
     def ask(self) -> None:
         """The next record is asked for: what was handed out is done; what an iteration has not handed out goes back."""
@@ -352,12 +222,12 @@ class Inbox:
             marks = {TopicPartition(topic, p): self._topics.end(bounds) for p, (bounds, _) in found.items()}
             self._marks = (self._marks or {}) | marks
             self._marked.add(topic)
-        if self.assigned and self._marks is None:
+        if self.assignment.known and self._marks is None:
             self._marks = {}
 
     def stopped(self) -> bool:
         """Whether an iteration has handed out all below the ends that it saw."""
-        finished = self._marks is not None and self.assigned and self.positions.finished(self._marks)
+        finished = self._marks is not None and self.assignment.known and self.positions.finished(self._marks)
         if finished:
             self._marks = None
         return finished
@@ -409,18 +279,3 @@ class Inbox:
             self._give_back_chunk()
         for state in states:
             state.paused = paused
-
-
-def _member_options(options: ConsumerOptions) -> MemberOptions:
-    assert options.group is not None
-    return MemberOptions(
-        options.group,
-        options.topics,
-        options.topic_pattern,
-        options.auto_offset_reset,
-        options.session_timeout_ms,
-        options.rebalance_timeout_ms,
-        options.max_poll_interval_ms,
-        options.client_id,
-        options.instance_id,
-    )

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from siltlog.consumers.push.feed import READ_BYTES_MAX, READ_RECORDS_MAX, Found
+from siltlog.consumers.push.feed import Found
 from siltlog.consumers.push.tail import (
     PARAMETERS,
     TAIL_ERRORS,
@@ -18,6 +18,7 @@ from siltlog.consumers.push.tail import (
     tail_request,
 )
 from siltlog.consumers.reading import render
+from siltlog.consumers.reading.budget import READ_BYTES_MAX, READ_RECORDS_MAX
 from siltlog.consumers.reading.fetch import Fetcher, require_read
 from siltlog.consumers.reading.http import DEAD_LETTERS_READ
 from siltlog.consumers.reading.view import LogView

@@ -21,7 +21,7 @@ from siltlog.consumers.groups.messages import (
     PartitionName,
 )
 from siltlog.consumers.groups.waiters import Waiter
-from siltlog.consumers.push.feed import Feed, RecordFilter
+from siltlog.consumers.push.feed import Feed
 from siltlog.consumers.push.messages import (
     Commit,
     Kind,
@@ -35,6 +35,7 @@ from siltlog.consumers.push.session import Channel, Session
 from siltlog.consumers.reading.fetch import Fetcher, find_partition, find_topic, require_read
 from siltlog.consumers.reading.render import Values
 from siltlog.consumers.reading.view import Key, LogView
+from siltlog.infra.arrow.record_filter import RecordFilter
 from siltlog.infra.errors import Fenced, OffsetOutOfRange, OutcomeUnknown, SiltlogError, Unavailable, problem
 from siltlog.infra.http.memory import Held
 from siltlog.infra.http.streams import Stream

@@ -5,8 +5,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from siltlog.consumers.push.feed import READ_BYTES_MAX, READ_RECORDS_MAX, Feed, Found
+from siltlog.consumers.push.feed import Feed, Found
 from siltlog.consumers.push.messages import Commit, Credit, Nack, Release, Wording
+from siltlog.consumers.reading.budget import READ_BYTES_MAX, READ_RECORDS_MAX
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http.connection.web_socket import AWAY, REFUSED, TOO_SLOW
 from siltlog.infra.http.memory import Held

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from siltlog.consumers.groups.groups import Groups
-from siltlog.consumers.groups.http import OTHERS_MEMBER
+from siltlog.consumers.groups.members_http import OTHERS_MEMBER
 from siltlog.consumers.groups.messages import ATTEMPTS_MAX, ATTEMPTS_MAX_MAX, MemberRequest, ResetPolicy
 from siltlog.consumers.push.group_socket import Connected, GroupSocket, Joining, Nacks
 from siltlog.consumers.push.messages import JsonWording, Wording

@@ -17,6 +17,11 @@ REPLY_COPIES = 2
 RECORD_COLUMNS = len(RECORD_SCHEMA)
 _INT32 = 4
 
+READ_RECORDS_MAX = 500
+"""The most records of one read for a stream, whose reader takes them as they come."""
+READ_BYTES_MAX = 256 * 1024
+"""The most bytes of one; a single record may be larger."""
+
 
 def record_ends(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
     """Bytes of the first 1, 2, ... records of a batch of RECORD_SCHEMA or PRODUCED_SCHEMA; shape (rows,)."""

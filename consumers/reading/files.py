@@ -8,13 +8,13 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from functools import partial
 
-from siltlog.consumers.file_list import FileLists, ListedFile, PartitionFiles
 from siltlog.consumers.reading.fetch import FetchPosition, find_partition, find_topic, nothing, require_read
 from siltlog.consumers.reading.reader import check_range, last_offset_of
 from siltlog.consumers.reading.row_groups import CheckedFiles
 from siltlog.consumers.reading.view import LogView, PartitionView, TopicView
 from siltlog.consumers.reading.waiting import Wait, Waits
 from siltlog.infra.errors import SiltlogError, problem_document
+from siltlog.infra.listing.file_list import FileLists, ListedFile, PartitionFiles
 from siltlog.infra.security.grant import EVERYTHING, Grant
 
 

@@ -6,7 +6,6 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from siltlog.consumers.file_list import FileLists
 from siltlog.consumers.reading.fetch import FetchPosition
 from siltlog.consumers.reading.files import FileLister
 from siltlog.consumers.reading.http import EACH_READ, ReadLimits
@@ -18,6 +17,7 @@ from siltlog.infra.http.query import Query
 from siltlog.infra.http.replies import read_reply
 from siltlog.infra.http.requests import WAIT_MS, body_of, decode
 from siltlog.infra.limits import INTEGER_MAX, PARTITION_MAX
+from siltlog.infra.listing.file_list import FileLists
 from siltlog.infra.security.grant import grant_of
 
 FILES_DEFAULT = 100

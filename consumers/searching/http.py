@@ -14,9 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from siltlog.consumers.push.feed import READ_BYTES_MAX, READ_RECORDS_MAX, RecordFilter
 from siltlog.consumers.reading import render
-from siltlog.consumers.reading.budget import Budget, Share
+from siltlog.consumers.reading.budget import READ_BYTES_MAX, READ_RECORDS_MAX, Budget, Share
 from siltlog.consumers.reading.fetch import require_read
 from siltlog.consumers.reading.http import DEAD_LETTERS_READ
 from siltlog.consumers.reading.lookup import Lookup
@@ -27,6 +26,7 @@ from siltlog.consumers.searching.member import Member
 from siltlog.consumers.searching.places import Beginning, Partitions, Place, find_range
 from siltlog.consumers.searching.search import Piece, Search, Wanted
 from siltlog.infra import names
+from siltlog.infra.arrow.record_filter import RecordFilter
 from siltlog.infra.errors import SiltlogError, problem, problem_document
 from siltlog.infra.http.media import chosen_media
 from siltlog.infra.http.memory import held_of

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from siltlog.consumers.push.tail import PARTITIONS_MAX, Cursor
+from siltlog.consumers.reading.cursor import PARTITIONS_MAX, Cursor
 from siltlog.consumers.reading.fetch import find_partition, find_topic
 from siltlog.consumers.reading.lookup import Lookup
 from siltlog.consumers.reading.reader import visible_end

@@ -15,12 +15,12 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from siltlog.consumers.push.feed import RecordFilter
 from siltlog.consumers.reading.reader import last_offset_of, uncovered
 from siltlog.consumers.reading.row_groups import CheckedFiles
 from siltlog.consumers.reading.view import PartitionView
 from siltlog.consumers.searching.member import Member
 from siltlog.consumers.searching.places import SearchRange, cursor_text
+from siltlog.infra.arrow.record_filter import RecordFilter
 from siltlog.infra.columns import PRODUCED_SCHEMA, RECORD_SCHEMA
 from siltlog.infra.errors import CorruptData, problem
 from siltlog.infra.store.store import ObjectStore

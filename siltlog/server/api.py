@@ -7,6 +7,7 @@ import sys
 
 from siltlog.consumers.dead_letters.http import DeadLettersHttp
 from siltlog.consumers.groups.http import GroupsHttp
+from siltlog.consumers.groups.members_http import MembersHttp
 from siltlog.consumers.push.events import Tails
 from siltlog.consumers.push.sockets import Sockets
 from siltlog.consumers.reading.files_http import FilesHttp
@@ -49,6 +50,7 @@ HANDLERS = (
     Sockets,
     TopicsHttp,
     TablesHttp,
+    MembersHttp,
     GroupsHttp,
     DeadLettersHttp,
     JobsHttp,

@@ -66,7 +66,7 @@ INNER = {
         "groups": {"keeping", "reading"},
         "dead_letters": {"groups", "reading"},
         "push": {"groups", "reading"},
-        "searching": {"push", "reading"},
+        "searching": {"reading"},
         "sql": {"reading"},
         "remote": {"reading"},
         "library": set(),

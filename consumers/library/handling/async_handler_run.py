@@ -3,10 +3,11 @@
 import math
 from collections.abc import Sequence
 
+from siltlog.consumers.library.assignment import Watcher
 from siltlog.consumers.library.handling.async_workers import AsyncWorkers
 from siltlog.consumers.library.handling.handling import Handling
 from siltlog.consumers.library.handling.partition_lane import Handle, PartitionLane
-from siltlog.consumers.library.inbox import Inbox, Watcher
+from siltlog.consumers.library.inbox import Inbox
 from siltlog.consumers.library.options import HandlingOptions
 from siltlog.consumers.library.tasks import ConsumerTasks
 from siltlog.infra.client.record import TopicPartition
@@ -37,7 +38,7 @@ class AsyncHandlerRun:
         watcher = Watcher(None, self._revoked, self._lost)
         self._inbox.ask()
         self._inbox.done_is_said = True
-        self._inbox.watchers.insert(0, watcher)
+        self._inbox.assignment.watchers.insert(0, watcher)
         try:
             async with self._workers:
                 await self._loop()
@@ -45,7 +46,7 @@ class AsyncHandlerRun:
             try:
                 await self._end()
             finally:
-                self._inbox.watchers.remove(watcher)
+                self._inbox.assignment.watchers.remove(watcher)
                 self._inbox.done_is_said = False
 
     async def _loop(self) -> None:

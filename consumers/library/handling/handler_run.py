@@ -4,10 +4,11 @@
 import math
 from collections.abc import Sequence
 
+from siltlog.consumers.library.assignment import Watcher
 from siltlog.consumers.library.handling.handling import Handling
 from siltlog.consumers.library.handling.partition_lane import Handle, PartitionLane
 from siltlog.consumers.library.handling.workers import Workers
-from siltlog.consumers.library.inbox import Inbox, Watcher
+from siltlog.consumers.library.inbox import Inbox
 from siltlog.consumers.library.options import HandlingOptions
 from siltlog.consumers.library.threads import ConsumerThreads
 from siltlog.infra.client.record import TopicPartition
@@ -38,7 +39,7 @@ class HandlerRun:
         watcher = Watcher(None, self._revoked, self._lost)
         self._inbox.ask()
         self._inbox.done_is_said = True
-        self._inbox.watchers.insert(0, watcher)
+        self._inbox.assignment.watchers.insert(0, watcher)
         try:
             with self._workers:
                 self._loop()
@@ -46,7 +47,7 @@ class HandlerRun:
             try:
                 self._end()
             finally:
-                self._inbox.watchers.remove(watcher)
+                self._inbox.assignment.watchers.remove(watcher)
                 self._inbox.done_is_said = False
 
     def _loop(self) -> None:

@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 import pyarrow as pa
 
-from siltlog.consumers.file_list import FileLists, PartitionFiles
 from siltlog.consumers.library.sources.root import TableRoot
 from siltlog.consumers.library.sources.server import Fetched, FetchPlan, Wanted
 from siltlog.infra.arrow.arrays import repeated_text
@@ -24,6 +23,7 @@ from siltlog.infra.client.transport import Caller
 from siltlog.infra.clock import Clock
 from siltlog.infra.columns import FETCH_SCHEMA, RECORD_SCHEMA
 from siltlog.infra.errors import CorruptData, SiltlogError, from_problem
+from siltlog.infra.listing.file_list import FileLists, PartitionFiles
 from siltlog.infra.records import Bounds
 from siltlog.infra.table.data_file import DataFile, row_groups
 

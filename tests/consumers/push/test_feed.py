@@ -8,11 +8,12 @@ from fake_log import FakeLog
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from siltlog.consumers.push.feed import Feed, Found, RecordFilter
+from siltlog.consumers.push.feed import Feed, Found
 from siltlog.consumers.reading.fetch import Fetcher
 from siltlog.consumers.reading.reader import Isolation
 from siltlog.consumers.reading.row_groups import RowGroups
 from siltlog.consumers.reading.view import Key
+from siltlog.infra.arrow.record_filter import RecordFilter
 from siltlog.infra.errors import OffsetOutOfRange, Refused, UnknownTopic
 from siltlog.infra.store.local import LocalStore
 

@@ -9,12 +9,14 @@ import pytest
 from fake_log import FakeLog
 
 from siltlog.consumers.push import session
-from siltlog.consumers.push.feed import Feed, Found, RecordFilter
+from siltlog.consumers.push.feed import Feed, Found
 from siltlog.consumers.push.session import Session
 from siltlog.consumers.push.sockets import TopicSocket
-from siltlog.consumers.push.tail import Cursor, TailRequest
+from siltlog.consumers.push.tail import TailRequest
+from siltlog.consumers.reading.cursor import Cursor
 from siltlog.consumers.reading.fetch import Fetcher
 from siltlog.consumers.reading.row_groups import RowGroups
+from siltlog.infra.arrow.record_filter import RecordFilter
 from siltlog.infra.errors import problem
 from siltlog.infra.http.connection.web_socket import WebSocket
 from siltlog.infra.http.draining import Draining

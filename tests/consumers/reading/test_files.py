@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from fake_log import FakeLog, FakePartition
 
-from siltlog.consumers.file_list import FileLists
 from siltlog.consumers.reading.fetch import FetchPosition
 from siltlog.consumers.reading.files import FileLister
 from siltlog.consumers.reading.waiting import Waits
+from siltlog.infra.listing.file_list import FileLists
 from siltlog.infra.store.local import LocalStore
 
 FOREVER_MS = 600_000

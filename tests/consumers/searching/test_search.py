@@ -11,14 +11,14 @@ from typing import TypeVar
 import pytest
 from fake_log import CREATED_US, FakeLog
 
-from siltlog.consumers.push.feed import RecordFilter
-from siltlog.consumers.push.tail import Cursor
+from siltlog.consumers.reading.cursor import Cursor
 from siltlog.consumers.reading.lookup import Lookup
 from siltlog.consumers.reading.row_groups import CheckedFiles, RowGroups
 from siltlog.consumers.searching import search as searching
 from siltlog.consumers.searching.member import Member
 from siltlog.consumers.searching.places import Beginning, Place, SearchRange, find_range
 from siltlog.consumers.searching.search import Search, Wanted
+from siltlog.infra.arrow.record_filter import RecordFilter
 from siltlog.infra.errors import CorruptData, Refused, SiltlogError
 from siltlog.infra.store.local import LocalStore
 

@@ -8,10 +8,10 @@ from typing import TypeVar
 import pytest
 from remote_rig import Node, owner_and_reader, run, until
 
-from siltlog.consumers.push.feed import RecordFilter
 from siltlog.consumers.reading.row_groups import CheckedFiles
 from siltlog.consumers.searching.places import find_range
 from siltlog.consumers.searching.search import Search, Wanted
+from siltlog.infra.arrow.record_filter import RecordFilter
 from siltlog.infra.clock import MICROS_PER_SECOND
 from siltlog.infra.cluster.router import Place
 from siltlog.infra.errors import Unavailable

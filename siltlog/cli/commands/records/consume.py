@@ -17,7 +17,7 @@ from siltlog.infra.records import counted
 if TYPE_CHECKING:
     from siltlog.consumers.library.consumer import Consumer
     from siltlog.consumers.library.record import ConsumerRecord
-    from siltlog.consumers.push.feed import RecordFilter
+    from siltlog.infra.arrow.record_filter import RecordFilter
     from siltlog.infra.client.admin import Admin
 
 POLL_RECORDS = 100_000
@@ -124,7 +124,7 @@ def _check_group(group: str, partitions: tuple[int, ...], start: Place | str, en
 
 
 def _filter(key: str | None, contains: str | None, header: Header | None) -> "RecordFilter":
-    from siltlog.consumers.push.feed import RecordFilter
+    from siltlog.infra.arrow.record_filter import RecordFilter
 
     name, value = header or (None, None)
     texts = [None if text is None else text.encode() for text in (key, contains, value)]

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 from chaos import seeds
 
+from siltlog.consumers.library.assignment import Watcher
 from siltlog.consumers.library.handling.handling import Handling
 from siltlog.consumers.library.handling.partition_lane import PartitionLane, work
-from siltlog.consumers.library.inbox import Inbox, Watcher
+from siltlog.consumers.library.inbox import Inbox
 from siltlog.consumers.library.member import Beat
 from siltlog.consumers.library.options import ConsumerOptions, HandlingOptions
 from siltlog.consumers.library.positions import Fetch
@@ -213,7 +214,7 @@ class Life:
         handling = HandlingOptions(MAX_ATTEMPTS, 10, 100, WORKERS)
         self.handling = Handling(self.inbox, handling, clock, rng.random)
         self.inbox.done_is_said = True
-        self.inbox.watchers.insert(0, Watcher(None, self.revoked, self.handling.drop))
+        self.inbox.assignment.watchers.insert(0, Watcher(None, self.revoked, self.handling.drop))
         self.busy: list[PartitionLane] = []
 
     def drive(self, program: Program[Any]) -> None:

@@ -3,7 +3,7 @@ from fake_log import record_batch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from siltlog.consumers.push.feed import RecordFilter
+from siltlog.infra.arrow.record_filter import RecordFilter
 
 texts = st.one_of(st.none(), st.binary(max_size=6), st.sampled_from([b"", b"a", b"aa", b"ba\0", b"%_.*"]))
 wanted = st.one_of(st.none(), st.sampled_from([b"", b"a", b"ba", b"\0", b"%", b".*", b"\xff"]))

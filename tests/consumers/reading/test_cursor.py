@@ -1,3 +1,5 @@
+"""Cursors: what is written is read, and what was changed is known."""
+
 import base64
 import re
 import uuid
@@ -6,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from siltlog.consumers.push.tail import CURSOR_CHARS_MAX, PARTITIONS_MAX, Cursor
+from siltlog.consumers.reading.cursor import CURSOR_CHARS_MAX, PARTITIONS_MAX, Cursor
 from siltlog.infra.errors import Refused
 from siltlog.infra.settings.topic_config import PARTITIONS_MAX as TOPIC_PARTITIONS_MAX
 
