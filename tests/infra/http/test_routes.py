@@ -26,9 +26,9 @@ from siltlog.infra.http.operations import (
     on_group,
     on_topic,
     operation,
-    routes_of,
 )
 from siltlog.infra.http.requests import BodyReader
+from siltlog.infra.http.routes import routes_of
 from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.security.access import Entry, Policy, Subject
 from siltlog.infra.security.grant import Access, Caller, Identity, grant_of, missing, unauthenticated
