@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Literal, Self, TypeVar, Unpack
 
-from siltlog.infra.client import calls
+from siltlog.infra.client import calls, job_calls
 from siltlog.infra.client.calls import Call, Document
 from siltlog.infra.client.core import READ_TIMEOUT_MS
 from siltlog.infra.client.credentials.authorized import open_transport
@@ -194,21 +194,21 @@ class Admin:
 
     def jobs(self, job: str | None = None, limit: int = 100) -> list[Document]:
         """The newest runs of jobs, or of one job: what each did, newest first."""
-        return self._run(calls.jobs(job, limit))
+        return self._run(job_calls.jobs(job, limit))
 
     def schedule(self) -> Document:
         """Says who runs the schedule, and when each job runs next."""
-        return self._run(calls.schedule())
+        return self._run(job_calls.schedule())
 
     def begin_job(self, job: str) -> Document:
         """Runs a job of the schedule now, where that is run, and gives its `run_id`. Raises Refused `job_running`, and
         `job_unavailable` where it is off or cannot be run there."""
-        return self._run(calls.begin_job(job))
+        return self._run(job_calls.begin_job(job))
 
     def stop_job(self, job: str, run_id: str) -> Document:
         """Stops a run of a job of the schedule; gives its `outcome` once it has ended. Raises Refused `run_ended` for
         one that had, `unknown_run`."""
-        return self._run(calls.stop_job(job, run_id))
+        return self._run(job_calls.stop_job(job, run_id))
 
     def cluster(self) -> Document:
         return self._run(calls.cluster())

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Literal, Self, TypeVar, Unpack
 
-from siltlog.infra.client import calls
+from siltlog.infra.client import calls, job_calls
 from siltlog.infra.client.async_transport import AsyncCaller, AsyncTransport
 from siltlog.infra.client.calls import Call, Document
 from siltlog.infra.client.core import READ_TIMEOUT_MS
@@ -193,21 +193,21 @@ class AsyncAdmin:
 
     async def jobs(self, job: str | None = None, limit: int = 100) -> list[Document]:
         """The newest runs of jobs, or of one job: what each did, newest first."""
-        return await self._run(calls.jobs(job, limit))
+        return await self._run(job_calls.jobs(job, limit))
 
     async def schedule(self) -> Document:
         """Says who runs the schedule, and when each job runs next."""
-        return await self._run(calls.schedule())
+        return await self._run(job_calls.schedule())
 
     async def begin_job(self, job: str) -> Document:
         """Runs a job of the schedule now, where that is run, and gives its `run_id`. Raises Refused `job_running`, and
         `job_unavailable` where it is off or cannot be run there."""
-        return await self._run(calls.begin_job(job))
+        return await self._run(job_calls.begin_job(job))
 
     async def stop_job(self, job: str, run_id: str) -> Document:
         """Stops a run of a job of the schedule; gives its `outcome` once it has ended. Raises Refused `run_ended` for
         one that had, `unknown_run`."""
-        return await self._run(calls.stop_job(job, run_id))
+        return await self._run(job_calls.stop_job(job, run_id))
 
     async def cluster(self) -> Document:
         return await self._run(calls.cluster())

@@ -41,8 +41,6 @@ PROFILE_TIMEOUT_MS = 30_000
 """How much longer a profile may take than it lasts: what memory took is counted at its end."""
 SETTLE_TIMEOUT_MS = 180_000
 """It flushes everything, and then has files deleted."""
-RUN_TIMEOUT_MS = 40_000
-"""What runs the schedule may be waiting for the object store, or for a job to end."""
 WISH_TIMEOUT_MS = 40_000
 """Nodes tell each other through the object store what they are to do."""
 
@@ -308,46 +306,6 @@ def balance(dry_run: bool) -> Call[Document]:
     return document
 
 
-def jobs(job: str | None, limit: int) -> Call[list[Document]]:
-    """The newest `limit` runs, of one job or of all, newest first."""
-    found: list[Document] = []
-    after = None
-    while len(found) < limit:
-        query = {"job": job, "after": after, "limit": min(limit - len(found), PAGE)}
-        page = yield from document_of("GET", "/v1/jobs", query=query)
-        found += page["jobs"]
-        after = page["next"]
-        if after is None:
-            break
-    return found
-
-
-def record_job(run: Mapping[str, Any]) -> Call[Document]:
-    """Tells of a run that has ended; it is there once, however often it is told."""
-    reply = yield json_request("POST", "/v1/jobs", dict(run), repeatable=True)
-    found: Document = reply.json()
-    return found
-
-
-def schedule() -> Call[Document]:
-    return document_of("GET", "/v1/schedule")
-
-
-def begin_job(job: str) -> Call[Document]:
-    reply = yield json_request("POST", runs_path(job), read_timeout_ms=RUN_TIMEOUT_MS)
-    document: Document = reply.json()
-    return document
-
-
-def stop_job(job: str, run_id: str) -> Call[Document]:
-    # Not sent again after it may have arrived: a run that it stopped would be told of as one that had ended before.
-    reply = yield json_request(
-        "DELETE", f"{runs_path(job)}/{path_part(run_id)}", read_timeout_ms=RUN_TIMEOUT_MS, repeatable=False
-    )
-    document: Document = reply.json()
-    return document
-
-
 def metrics() -> Call[str]:
     """The server's metrics in the form of Prometheus."""
     reply = yield json_request("GET", "/metrics", accept="*/*")
@@ -399,10 +357,6 @@ def group_path(name: str) -> str:
 
 def node_path(name: str) -> str:
     return f"/v1/nodes/{path_part(name)}"
-
-
-def runs_path(job: str) -> str:
-    return f"/v1/jobs/{path_part(job)}/runs"
 
 
 def path_part(name: str) -> str:

@@ -13,6 +13,7 @@ from siltlog.infra.clock import Clock
 from siltlog.infra.cluster import router, steps
 from siltlog.infra.cluster.addresses import Addresses
 from siltlog.infra.cluster.beat import Beat, Going, Report, Wish, encode_beat
+from siltlog.infra.cluster.clashes import dissolved, elsewhere, rival, succeeded
 from siltlog.infra.cluster.controller import Seen, cut_off, offers, plan, unclaimed, unready
 from siltlog.infra.cluster.identity import (
     LEASES_CUT_OFF,
@@ -27,7 +28,7 @@ from siltlog.infra.cluster.identity import (
 from siltlog.infra.cluster.steps import Call, Steps
 from siltlog.infra.cluster.view import ClusterView
 from siltlog.infra.cluster.watch import Watch
-from siltlog.infra.errors import ConfigError, problem
+from siltlog.infra.errors import problem
 
 Tables = Callable[[Collection[str], Collection[str]], Call]
 """Given the names of topics, and some of them to be looked at again: a call that finds the tables of all others, and of
@@ -187,7 +188,7 @@ class Member:
             journal, number = ("", 0) if beat is None else (beat.journal, beat.beat)
             before = self._rivals.setdefault(node, (journal, number))
             if beat is not None and (journal != before[0] or number > before[1]):
-                raise _rival(mine, beat)
+                raise rival(mine, beat)
         rivals = {node: beats[node].journal if node in beats else "" for node in rivals}
         self._watch.looked(began, self._clock.monotonic(), rivals, beats, began)
         return all(self._watch.beat_stood_s(node) >= self._timing.lease_s for node in rivals)
@@ -271,21 +272,15 @@ class Member:
         if view.cluster_id != self.identity.cluster_id:
             raise problem("corrupt_data", f"{names.view_object(view.number)} is of cluster {view.cluster_id}")
         if view.dissolved and self._beat:
-            raise ConfigError(
-                f"this cluster was dissolved by {names.view_object(view.number)}: start one server with "
-                "SILT_CLUSTER=off, or the nodes again"
-            )
+            raise dissolved(view)
         if not view.dissolved and view.journal_root_id != self.identity.journal_root_id:
-            raise _elsewhere(self.identity, view)
+            raise elsewhere(self.identity, view)
         self.view = view
         entry = view.nodes.get(self.identity.node)
         # Before its first beat it is `arrive` that finds out whether who was there is gone.
         if self._beat and entry is not None and entry.state != "away" and entry.journal not in self._known:
             if (entry.data_dir, entry.place) != (self.identity.data_dir, self.identity.place):
-                raise ConfigError(
-                    f"another process has come as node {self.identity.node}, at {entry.url}: this one stops. Give each "
-                    "node a data directory and a SILT_NODE_ID of its own"
-                )
+                raise succeeded(self.identity, entry)
             # What a process before this one said has arrived late: it was of this data directory, and is no more.
             self._known.add(entry.journal)
             self._ends = (*self._ends[-8:], entry.journal)
@@ -399,26 +394,3 @@ class Member:
         now = self._clock.monotonic()
         self._since = {key: self._since.get(key, now) for key in keys}
         return {key: now - self._since[key] for key in keys}
-
-
-def _elsewhere(mine: Identity, view: ClusterView) -> ConfigError:
-    theirs, ours = (
-        f"{place or 'the root'} ({place_id or 'its own'})"
-        for place, place_id in ((view.journal_root, view.journal_root_id), (mine.journal_root, mine.journal_root_id))
-    )
-    return ConfigError(
-        f"the journals of this cluster are in {theirs}, and node {mine.node} has them in {ours}: set SILT_JOURNAL_ROOT "
-        "to the same place on all nodes"
-    )
-
-
-def _rival(mine: Identity, beat: Beat) -> ConfigError:
-    if beat.data_dir == mine.data_dir:
-        return ConfigError(
-            f"this data directory is a copy of that of node {beat.node}, which is up at {beat.url}: give this node "
-            "another one, or stop that node"
-        )
-    return ConfigError(
-        f"node {beat.node} is up at {beat.url}, with another data directory: set SILT_NODE_ID to another name, or stop "
-        "that node"
-    )

@@ -19,7 +19,7 @@ from siltlog.infra import names
 from siltlog.infra.errors import from_problem, problem
 from siltlog.infra.grpc.relay import Relay, Relayed
 from siltlog.infra.grpc.status import Context
-from siltlog.infra.http.peer import KNOWN, PEER
+from siltlog.infra.http.connection.peer import KNOWN, PEER
 from siltlog.infra.http.requests import APPENDED
 
 _TAKEN = frozenset(

@@ -19,8 +19,8 @@ from siltlog.infra.http.connection.crowd import KEEP_ALIVE_SECONDS, Crowd
 from siltlog.infra.http.connection.entrance import Entrance
 from siltlog.infra.http.connection.handshakes import Handshakes
 from siltlog.infra.http.connection.intake import Intake
+from siltlog.infra.http.connection.peer import Peer, Peers
 from siltlog.infra.http.memory import SMALL_BYTES, InFlight
-from siltlog.infra.http.peer import Peer, Peers
 from siltlog.infra.telemetry import Logger
 
 INNER_FILE = "grpc"

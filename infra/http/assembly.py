@@ -10,12 +10,12 @@ from siltlog.infra.clock import Clock
 from siltlog.infra.http.connection.connections import Connections
 from siltlog.infra.http.connection.crowd import Crowd
 from siltlog.infra.http.connection.fast_path import FastPath
+from siltlog.infra.http.connection.peer import Peers
 from siltlog.infra.http.door import Door, Hops, Identification
 from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.log.access_log import AccessLog, AccessLogMode
 from siltlog.infra.http.memory import InFlight
 from siltlog.infra.http.part import Part
-from siltlog.infra.http.peer import Peers
 from siltlog.infra.http.requests import BodyReader
 from siltlog.infra.metrics import catalogue
 from siltlog.infra.metrics.metrics import Metrics

@@ -14,12 +14,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.http.connection.peer import KNOWN, PEER, Peer
 from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.header_fields import told_apart
 from siltlog.infra.http.log.access_log import AccessLog
 from siltlog.infra.http.log.asking import ERROR_CODE, Asking, own_seconds, told
 from siltlog.infra.http.memory import HELD, InFlight
-from siltlog.infra.http.peer import KNOWN, PEER, Peer
 from siltlog.infra.http.requests import BODIES, NO_OPERATION, OPERATION, BodyReader, problem_reply, retry_later
 from siltlog.infra.http.streams import STREAM
 from siltlog.infra.metrics.metrics import Metrics

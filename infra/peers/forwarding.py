@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 from starlette.responses import Response
-from starlette.types import Message, Receive, Scope
+from starlette.types import Receive, Scope
 
 from siltlog.infra import names
 from siltlog.infra.client.core import IDEMPOTENT_METHODS, ConnectionFailed
@@ -20,8 +20,8 @@ from siltlog.infra.clock import Clock, format_us
 from siltlog.infra.cluster.router import Away, Here, Member, There, Unknown, Where
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http.door import HOP
-from siltlog.infra.http.memory import SMALL_BYTES, Held, held_of
-from siltlog.infra.http.requests import BODIES, BodyReader
+from siltlog.infra.http.memory import Held, held_of
+from siltlog.infra.peers.body import RepeatedBody
 from siltlog.infra.peers.connection import Field, PeerReply
 from siltlog.infra.peers.hop import OF_HEAD, digest
 from siltlog.infra.peers.peers import PeerRefused, Peers
@@ -147,7 +147,7 @@ class _Request:
         self._now = clock.monotonic
         self._scope = scope
         self._topic = topic
-        self._body = _Body(receive)
+        self._body = RepeatedBody(receive)
         self._asked = HOP in scope["state"]
         self._direct = self._asked or _direct(scope)
         self._timeout, self._is_timed = _timeout_seconds(scope)
@@ -227,7 +227,7 @@ class _Request:
 
     async def _ask(self, member: Member) -> PeerReply | None:
         """The owner's answer; None where it is to be tried again, once there is news."""
-        body = await self._whole()
+        body = await self._body.whole(self._scope)
         signed = await asyncio.to_thread(digest, body) if len(body) >= THREAD_BYTES_MIN else digest(body)
         held = held_of(self._scope)
         scope = self._scope
@@ -296,14 +296,6 @@ class _Request:
         self._denied |= {member.journal}
         return None
 
-    async def _whole(self) -> bytes:
-        scope = self._scope
-        bodies: BodyReader = scope["state"][BODIES]
-        if self._body.whole is None:
-            length = dict(scope["headers"]).get(b"content-length", b"").decode("latin-1")
-            self._body.whole = await bodies.read(self._body.receive, length, held_of(scope))
-        return self._body.whole
-
     def _fields(self) -> Sequence[Field]:
         own = (_REQUEST_ID, self._scope["state"]["request_id"].encode("latin-1"))
         return [*(field for field in self._scope["headers"] if field[0] not in _KEPT_HERE), own]
@@ -326,35 +318,6 @@ def _says_away(reply: PeerReply) -> bool:
         return _PROBLEM.decode(reply.body).error_code == "owner_away"
     except msgspec.MsgspecError:
         return False
-
-
-class _Body:
-    """The body of a request: from its connection, and again from the beginning where that was little."""
-
-    def __init__(self, receive: Receive) -> None:
-        self._receive = receive
-        self._seen: list[Message] | None = []
-        self._size = 0
-        self._at = 0
-        self.whole: bytes | None = None
-
-    async def receive(self) -> Message:
-        if self.whole is not None:
-            return {"type": "http.request", "body": self.whole, "more_body": False}
-        if self._seen is not None and self._at < len(self._seen):
-            self._at += 1
-            return self._seen[self._at - 1]
-        message = await self._receive()
-        if self._seen is not None:
-            self._size += len(message.get("body", b""))
-            # More would be in memory beside what its handler counts.
-            self._seen = None if self._size > SMALL_BYTES else [*self._seen, message]
-            self._at += 1
-        return message
-
-    def rewind(self) -> bool:
-        self._at = 0
-        return self._seen is not None or self.whole is not None
 
 
 def not_owner(topic: str, member: Member | None, view: int) -> SiltlogError:

@@ -6,12 +6,11 @@ was just written, one read from the log and one read from its footer are equal.
 
 import json
 import uuid
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,13 +24,11 @@ from siltlog.infra.clock import format_us, parse_us
 from siltlog.infra.columns import FILE_SCHEMA, TABLE_SCHEMA
 from siltlog.infra.errors import on_one_line, problem
 from siltlog.infra.store.store import COPY_BYTES, ObjectStore, Readable
+from siltlog.infra.table.footer import read_footer, stored_bounds
 
 MIB = 1024 * 1024
 ROW_GROUP_ROWS_MAX = 128 * 1024
 ROW_GROUP_BYTES_MAX = 16 * MIB
-FOOTER_GUESS_BYTES = 32 * 1024
-"""One read takes so much of a file's end; a footer nearly always lies in it."""
-_FOOTER_TAIL_BYTES = 8
 _RECORD_OVERHEAD_BYTES = 64
 """Counted for each record beside its key and value, when row groups are bounded by bytes."""
 
@@ -142,7 +139,7 @@ def write_data_file(
         min_timestamp_us=lowest,
         max_timestamp_us=highest,
         modified_ms=now_ms,
-        footer_crc=_read_footer(pa.BufferReader(content)).crc,
+        footer_crc=read_footer(pa.BufferReader(content)).crc,
         content_crc=crc32c_in_pieces(content),
     )
 
@@ -293,29 +290,13 @@ def _groups_from(parquet: pq.ParquetFile, file: DataFile | str, first_offset: in
     return [index for index, (_, last) in enumerate(bounds) if last >= first_offset]
 
 
-def stored_bounds(group: Any, name: str) -> tuple[int, int]:
-    """Minimum and maximum in a row group's statistics, as stored."""
-    statistics = _column_chunk(group, name).statistics
-    if statistics is None or not statistics.has_min_max:
-        raise ValueError(f"its footer has no statistics of {name}")
-    return int(statistics.min_raw), int(statistics.max_raw)
-
-
-def _column_chunk(group: Any, name: str) -> Any:
-    for index in range(group.num_columns):
-        chunk = group.column(index)
-        if chunk.path_in_schema == name:
-            return chunk
-    raise ValueError(f"there is no column {name}")
-
-
 def data_file_from_footer(store: ObjectStore, topic: str, path: str, partition: int) -> DataFile:
     """Describes a file of another writer by its footer; `path` is relative to the topic's path.
 
     Raises CorruptData when it is missing, damaged, or has no statistics of offset and timestamp.
     """
     with damage_named(topic, path), store.open(f"{names.topic_path(topic)}/{path}") as source:
-        footer = _read_footer(source)
+        footer = read_footer(source)
         metadata = footer.metadata()
         info = store.info(f"{names.topic_path(topic)}/{path}")
         groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
@@ -360,34 +341,10 @@ def opened_data_file(store: Readable, topic: str, file: DataFile) -> Iterator[pq
 def _opened(store: Readable, topic: str, file: DataFile | str) -> Iterator[pq.ParquetFile]:
     path = file if isinstance(file, str) else file.path
     with store.open(f"{names.topic_path(topic)}/{path}") as source:
-        footer = _read_footer(source)
+        footer = read_footer(source)
         if not isinstance(file, str) and file.footer_crc not in (None, footer.crc):
             raise ValueError("its footer fails its checksum")
         yield pq.ParquetFile(source, metadata=footer.metadata(), page_checksum_verification=True, pre_buffer=True)
-
-
-class _Footer(NamedTuple):
-    content: bytes
-    """The footer, its length and the magic bytes: the file's end."""
-    crc: int
-
-    def metadata(self) -> pq.FileMetaData:
-        return pq.read_metadata(pa.BufferReader(self.content))
-
-
-def _read_footer(source: pa.NativeFile) -> _Footer:
-    """Raises ValueError when the file does not end as a Parquet file does."""
-    size = source.size()
-    content = source.read_at(min(size, FOOTER_GUESS_BYTES), max(0, size - FOOTER_GUESS_BYTES))
-    if len(content) < _FOOTER_TAIL_BYTES or content[-4:] != b"PAR1":
-        raise ValueError("it does not end as a Parquet file does")
-    length = int.from_bytes(content[-8:-4], "little") + _FOOTER_TAIL_BYTES
-    if length > size:
-        raise ValueError("its footer is longer than the file")
-    if length > len(content):
-        content = source.read_at(length, size - length)
-    content = content[-length:]
-    return _Footer(content, zlib.crc32(content))
 
 
 @contextmanager

@@ -6,7 +6,7 @@ has handed over, also where a newer view names another.
 
 import asyncio
 import itertools
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 from siltlog.infra import names
@@ -14,7 +14,7 @@ from siltlog.infra.clock import Clock
 from siltlog.infra.cluster.beat import TopicReport, TopicState
 from siltlog.infra.cluster.router import Held
 from siltlog.infra.cluster.view import ClusterView, TermEntry, TopicEntry
-from siltlog.infra.errors import SiltlogError, UnknownTopic
+from siltlog.infra.errors import SiltlogError
 from siltlog.infra.settings.topic_config import LOCAL_LEVELS, TopicConfig
 from siltlog.infra.table.table import TopicTable
 from siltlog.infra.telemetry import Logger
@@ -26,6 +26,7 @@ from siltlog.ingest.ownership.plan import Leave
 from siltlog.ingest.ownership.rules import Facts, Rule, Waits, decide
 from siltlog.ingest.ownership.take import Taking
 from siltlog.ingest.ownership.turns import Turns
+from siltlog.ingest.ownership.waiting import WaitingTopics
 
 CLAIMS_AT_ONCE = 32
 HOLD_SECONDS_MAX = 1.0
@@ -35,10 +36,6 @@ AGAIN_SECONDS_MAX = 8.0
 one that does not claim it."""
 LOOK_SECONDS = 1.0
 """How often it is looked which topics are another's by now."""
-POLL_SECONDS_MIN = 0.1
-HANDED_SECONDS_MAX = 0.3
-POLL_SECONDS_MAX = 2.0
-"""How often the table is looked at of a topic that waits for its owner, which hands it over or is gone."""
 RETRY_SECONDS = 1.0
 LOOKS_PER_FORMER = 10
 SETTLE_SECONDS = 0.5
@@ -77,10 +74,7 @@ class Ownership:
         self._turns = Turns(CLAIMS_AT_ONCE)
         self._work: dict[str, asyncio.Task[None]] = {}
         self._woken: dict[str, asyncio.Event] = {}
-        self._tables: dict[str, TopicTable] = {}
-        """The tables of topics that wait."""
-        self._waits: dict[str, Waits] = {}
-        self._waiting_since: MutableMapping[str, float] = {}
+        self._waiting = WaitingTopics(log.store, self._clock, logger)
         self._terms: dict[str, int] = {}
         """The terms under which topics are held."""
         self._kept: dict[str, int] = {}
@@ -122,7 +116,7 @@ class Ownership:
     @property
     def waiting(self) -> int:
         """How many topics the view gives this node that it may not claim yet."""
-        return len(self._waits)
+        return len(self._waiting)
 
     def report(self) -> Mapping[str, TopicReport]:
         """What the beat says of topics that the view gives this node, or that it still owns."""
@@ -133,7 +127,7 @@ class Ownership:
             # Settled: what a successor needs is in the table, in the own journal, or in the WAL of this data directory.
             state: TopicState = "settled" if topic.settled else "claimed"
             found[name] = TopicReport(term=term, state=state, kept=self._kept.get(name, 0))
-        for name, waits in self._waits.items():
+        for name, waits in self._waiting.items():
             entry = self._entry(name)
             right = entry and entry.entitled(self._journal)
             if right and name not in found:
@@ -149,7 +143,7 @@ class Ownership:
 
     def waits(self, name: str) -> Waits | None:
         """Why a topic that the view gives this node is not claimed; None where it is, or where that is not known."""
-        return self._waits.get(name)
+        return self._waiting.get(name)
 
     # What others say.
 
@@ -162,8 +156,8 @@ class Ownership:
         self._log.topic_logs.named(view.topics)
         for name in [name for name in self._gone if (entry := view.topics.get(name)) is None or not self._mine(entry)]:
             self._gone.discard(name)
-        for name in [name for name in self._waits if self._step(name) != "take"]:
-            self._forget_wait(name)
+        for name in [name for name, _ in self._waiting.items() if self._step(name) != "take"]:
+            self._waiting.forget(name)
         self._look()
         self._tell()
 
@@ -293,7 +287,7 @@ class Ownership:
             self._tell()
             await self._pause(name, pause)
         # A view that gave it to another may have come while its table was looked at.
-        self._forget_wait(name)
+        self._waiting.forget(name)
         self._tell()
         del self._work[name], self._woken[name]
 
@@ -310,60 +304,29 @@ class Ownership:
             entry = self._entry(name)
             if entry is None or self._step(name) != "take":
                 return 0.0
-            table = await self._table(name, entry)
+            table = await self._waiting.table(name, entry.topic_id)
             if table is None:
                 return RETRY_SECONDS
             former = self._taking.former.state(table.topic_id)
             own_epochs = () if former is None else former.epochs
             decision = decide(Facts.of(table.snapshot), entry, self._journal, own_epochs)
             if isinstance(decision, Waits):
-                return self._wait(name, decision)
+                # The view may be a newer one by now.
+                entry = self._entry(name)
+                handed = entry is not None and entry.to is not None
+                return self._waiting.wait(name, decision, handed=handed)
             shipped = frozenset(at for at, rule in decision.rules.items() if rule is Rule.SHIPPED)
             ships = _ships(name, TopicConfig(table.snapshot.config.own, self._log.server_config))
-            self._tables.pop(name, None)
+            self._waiting.drop_table(name)
             leave = Leave(take_over=Rule.ABANDONED in decision.rules.values(), shipped=shipped)
             topic = await self._taking.take(table, leave, term=decision.term, ships=ships)
         self._terms[name] = decision.term
-        self._forget_wait(name)
+        self._waiting.forget(name)
         self._gone.discard(name)
         rules = sorted({rule.value for rule in decision.rules.values()})
         self.taken[max(decision.rules.values(), key=WEIGHT.index).value] += 1
         self._logger.info("topic taken", topic=name, term=decision.term, rules=rules, ships=topic.ships)
         return 0.0
-
-    async def _table(self, name: str, entry: TopicEntry) -> TopicTable | None:
-        """The table as it is now; None where the view's topic is not there (any more)."""
-        table = self._tables.get(name)
-        if table is not None and table.topic_id == entry.topic_id:
-            await asyncio.to_thread(table.refresh)
-        else:
-            try:
-                table = await asyncio.to_thread(TopicTable.open, self._log.store, name, self._clock)
-            except UnknownTopic:
-                return None
-        if table.snapshot.deleted or table.snapshot.topic_id != entry.topic_id:
-            self._tables.pop(name, None)
-            return None
-        self._tables[name] = table
-        return table
-
-    def _wait(self, name: str, waits: Waits) -> float:
-        """How long."""
-        now = self._clock.monotonic()
-        if self._waits.get(name) != waits:
-            self._waits[name] = waits
-            self._waiting_since[name] = now
-            self._logger.info("topic not claimed yet", topic=name, reason=waits.reason, peer=waits.node)
-        waited = now - self._waiting_since[name]
-        entry = self._entry(name)
-        # A hand-over is a matter of a second; the owner may take days to come back.
-        longest = HANDED_SECONDS_MAX if entry is not None and entry.to is not None else POLL_SECONDS_MAX
-        return min(max(waited, POLL_SECONDS_MIN), longest)
-
-    def _forget_wait(self, name: str) -> None:
-        self._waits.pop(name, None)
-        self._waiting_since.pop(name, None)
-        self._tables.pop(name, None)
 
     async def _ship(self, name: str) -> float:
         shipped = await self._releases.ship(self._log.topic(name))

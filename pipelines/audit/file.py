@@ -24,8 +24,8 @@ from siltlog.infra.table.data_file import (
     bounded_timestamps,
     damage_named,
     opened_data_file,
-    stored_bounds,
 )
+from siltlog.infra.table.footer import stored_bounds
 from siltlog.pipelines.audit.findings import Expected, FileRead, Finding, Hole, Kind
 from siltlog.pipelines.audit.parquet_pages import chunks_without_checksum
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from siltlog.infra import names
-from siltlog.infra.client import calls
+from siltlog.infra.client import calls, job_calls
 from siltlog.infra.client.credentials.authorized import open_transport
 from siltlog.infra.client.credentials.choice import environment_of
 from siltlog.infra.client.credentials.credentials import Credentials
@@ -179,7 +179,7 @@ def _tell(run: JobRunRequest, url: str, credentials: Credentials, clock: Clock, 
     try:
         with closing(open_transport(endpoints, clock, credentials)) as transport:
             caller = Caller(endpoints, transport, clock, retry_timeout_ms=TELL_MS)
-            caller.run(calls.record_job(msgspec.to_builtins(run)))
+            caller.run(job_calls.record_job(msgspec.to_builtins(run)))
     except SiltlogError as error:
         logger.warning("a run is not in _jobs", job=run.job, run_id=run.run_id, reason=error.detail)
         return isinstance(error, Refused) and not isinstance(error, Unauthenticated | Forbidden)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from siltlog.cli.session import Session, needs
 from siltlog.infra import names
-from siltlog.infra.client import calls
+from siltlog.infra.client import job_calls
 from siltlog.infra.client.address import run_trigger, scheduled_run
 from siltlog.infra.client.endpoints import Endpoints
 from siltlog.infra.client.transport import Caller
@@ -114,7 +114,7 @@ def _tell(session: Session, settings: "ServerSettings | None", run: dict[str, An
     transport = None
     try:
         transport = session.transport()
-        Caller(Endpoints(session.url), transport, clock, retry_timeout_ms=waited_ms).run(calls.record_job(run))
+        Caller(Endpoints(session.url), transport, clock, retry_timeout_ms=waited_ms).run(job_calls.record_job(run))
     except SiltlogError as error:
         why = f"no server answers at {session.url}" if error.error_code == UNREACHABLE else error.detail
         _not_kept(f"{why}; --url or {names.ENV_URL} says where the server of these tables is")

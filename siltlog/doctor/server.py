@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from siltlog.doctor.credentials import check_certificate, seconds_ahead
 from siltlog.doctor.finding import Finding
 from siltlog.doctor.readiness import readiness
-from siltlog.infra.client import calls
+from siltlog.infra.client import calls, job_calls
 from siltlog.infra.client.core import ConnectionFailed
 from siltlog.infra.client.credentials.authorized import open_transport
 from siltlog.infra.client.credentials.credentials import Credentials
@@ -42,7 +42,7 @@ def check_server(
             apart = seconds_ahead(date, clock.now_us())
             yield from check_certificate(endpoints, credentials, clock)
             caller = Caller(endpoints, transport, clock, retry_timeout_ms=0)
-            schedule = caller.run(calls.schedule())
+            schedule = caller.run(job_calls.schedule())
             latest = _latest(caller)
             cost = _cost(caller, clock)
     except Unauthenticated as error:
@@ -103,7 +103,7 @@ def _latest(caller: Caller) -> dict[str, Any] | SiltlogError:
     latest = {}
     try:
         for job in UPKEEP:
-            runs = caller.run(calls.jobs(job, RUNS_LOOKED_AT))  # newest first
+            runs = caller.run(job_calls.jobs(job, RUNS_LOOKED_AT))  # newest first
             ended = (
                 run for run in runs if not run["dry_run"] and not run["topics"] and run["outcome"] != "interrupted"
             )

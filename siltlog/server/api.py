@@ -21,6 +21,7 @@ from siltlog.ingest.topics.http import TopicsHttp
 from siltlog.ingest.topics.records_http import RecordsHttp
 from siltlog.openapi.document import document, encoded
 from siltlog.server.access.http import AccessHttp
+from siltlog.server.access.keys_http import KeysHttp
 from siltlog.server.access.login_http import LoginHttp
 from siltlog.server.access.provider_http import ProviderHttp
 from siltlog.server.audit_http import AuditHttp
@@ -56,6 +57,7 @@ HANDLERS = (
     JobsHttp,
     JobRunsHttp,
     AccessHttp,
+    KeysHttp,
     LoginHttp,
     ProviderHttp,
     AuditHttp,

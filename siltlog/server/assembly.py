@@ -19,6 +19,7 @@ from siltlog.infra.peers.calls import PeerCall
 from siltlog.infra.store.watch import StoreWatch
 from siltlog.ingest.assembly import Ingest
 from siltlog.server.access.http import AccessHttp
+from siltlog.server.access.keys_http import KeysHttp
 from siltlog.server.access.security import Security
 from siltlog.server.api import OPERATIONS
 from siltlog.server.cluster.http import NodesHttp
@@ -142,6 +143,7 @@ def assemble(
             ProfileHttp(node),
             NodesHttp(node, url, membership),
             AccessHttp(security, node.settings.ui, node.clock),
+            KeysHttp(security, node.clock),
             DocumentHttp(OPERATIONS),
             PageHttp(node.settings.ui != "off"),
         ),

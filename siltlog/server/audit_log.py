@@ -17,10 +17,10 @@ from siltlog.infra.errors import ConfigError, OutcomeUnknown, SiltlogError, Unkn
 from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.records import NewRecord
 from siltlog.infra.redaction import redacted
-from siltlog.infra.security.audit.chain import Anchor, Audited, Read, opened, read_anchor, sealed, start_of
+from siltlog.infra.security.audit.chain import Anchor, Audited, Read, opened, sealed, start_of
 from siltlog.infra.security.audit.denials import Denials
 from siltlog.infra.security.audit.owed import Owed, OwedRecords
-from siltlog.infra.security.private_file import replace_private
+from siltlog.infra.security.audit.seen import SeenAnchor
 from siltlog.infra.settings.topic_config import Value
 from siltlog.infra.telemetry import Logger
 from siltlog.server.topic_reading import stored_in
@@ -91,7 +91,7 @@ class AuditLog:
         self._system = system
         self._key = key
         self._node_id = node_id
-        self._seen_file = seen_file
+        self._seen = SeenAnchor(seen_file)
         self._clock = clock
         self._logger = logger
         self._last: Anchor | None = None
@@ -272,7 +272,7 @@ class AuditLog:
             if self._owed:
                 # Before the place in the chain is: what is in the log from there on is found by the next start.
                 await self._keep_owed()
-            await asyncio.to_thread(self._keep, batch.last)
+            await asyncio.to_thread(self._seen.keep, batch.last)
 
     def _next_batch(self) -> _Batch:
         assert self._last is not None
@@ -310,16 +310,16 @@ class AuditLog:
 
     async def _go_on(self) -> None:
         """Finds the last record of this chain: the one that was kept, or those that came after it before a crash."""
-        seen = await asyncio.to_thread(self._read_seen)
+        seen = await asyncio.to_thread(self._seen.read)
         if seen is None:
             seen = start_of(secrets.token_hex(CHAIN_BYTES))
             # Kept before anything is written: else a crash would leave a chain that nobody goes on with.
-            await asyncio.to_thread(self._keep, seen)
+            await asyncio.to_thread(self._seen.keep, seen)
         found = await self._of_chain(seen)
         await self._take_owed(found.values())
         last = await self._followed(seen, found)
         if last.seq > seen.seq:
-            await asyncio.to_thread(self._keep, last)
+            await asyncio.to_thread(self._seen.keep, last)
         self._last = last
 
     async def _take_owed(self, written: Iterable[Read]) -> None:
@@ -372,24 +372,6 @@ class AuditLog:
                         found[read.record.seq] = read
             end = first
         return found
-
-    def _read_seen(self) -> Anchor | None:
-        try:
-            text = self._seen_file.read_text("ascii")
-        except FileNotFoundError:
-            return None
-        chain, _, rest = text.strip().partition(":")
-        if rest == "0:":
-            return start_of(chain)
-        try:
-            return read_anchor(text.strip())
-        except ValueError as error:
-            raise ConfigError(
-                f"{self._seen_file} is damaged: {error}; restore it, or remove it if that is meant"
-            ) from None
-
-    def _keep(self, last: Anchor) -> None:
-        replace_private(self._seen_file, last.text().encode() + b"\n")
 
 
 def _waiting(audited: Audited, time_us: int, may_be_refused: bool = False) -> _Waiting:

@@ -21,8 +21,8 @@ from siltlog.infra.http.connection.connection import Connection
 from siltlog.infra.http.connection.connections import Connections
 from siltlog.infra.http.connection.entrance import BACKLOG
 from siltlog.infra.http.connection.handshakes import Handshakes
+from siltlog.infra.http.connection.peer import Peers
 from siltlog.infra.http.part import Part
-from siltlog.infra.http.peer import Peers
 from siltlog.infra.locations import listening_at, named_hosts, networks, page_origins
 from siltlog.infra.metrics import catalogue
 from siltlog.infra.metrics.metrics import Metrics

@@ -11,9 +11,10 @@ from starlette.routing import BaseRoute, Match, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from siltlog.infra.errors import SiltlogError
-from siltlog.infra.http.operations import Operation, ToOwner, answered_at_owner, operations_of, require
+from siltlog.infra.http.operations import Operation, operations_of
 from siltlog.infra.http.pace import Pace
 from siltlog.infra.http.requests import OPERATION
+from siltlog.infra.http.routes import ToOwner, answered_at_owner, require
 from siltlog.infra.security.audit.trail import MAKES
 from siltlog.infra.security.grant import grant_of
 from siltlog.infra.security.guard import Guard

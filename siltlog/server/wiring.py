@@ -21,9 +21,9 @@ from siltlog.infra.http.connection.crowd import Crowd
 from siltlog.infra.http.connection.handshakes import Handshakes
 from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.memory import InFlight
-from siltlog.infra.http.operations import routes_of
 from siltlog.infra.http.pace import Pace
 from siltlog.infra.http.part import Part, together
+from siltlog.infra.http.routes import routes_of
 from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.node import Node
 from siltlog.infra.peers.calls import PeerCall, with_calls

@@ -12,10 +12,10 @@ from siltlog.infra.clock import SystemClock
 from siltlog.infra.cluster.router import UNKNOWN, Held, Member, Place, Where, where
 from siltlog.infra.http import assembly
 from siltlog.infra.http.connection.fast_path import NoFastPath
+from siltlog.infra.http.connection.peer import Peers as Ends
 from siltlog.infra.http.door import Hops, Identification
 from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.memory import InFlight
-from siltlog.infra.http.peer import Peers as Ends
 from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.security.proxies import Proxies
 from siltlog.infra.telemetry import logger

@@ -13,11 +13,11 @@ from siltlog.infra.errors import SiltlogError, problem, problem_document
 from siltlog.infra.http.connection.crowd import KEEP_ALIVE_SECONDS, Crowd
 from siltlog.infra.http.connection.fast_path import Exchange, FastPath, NoFastPath
 from siltlog.infra.http.connection.gathering import LingeringTransport
+from siltlog.infra.http.connection.peer import KNOWN, PEER, Peer, Peers
 from siltlog.infra.http.connection.upgrade import Upgrade, wants_web_socket
 from siltlog.infra.http.door import HOP_SESSION, Door
 from siltlog.infra.http.header_fields import check_head
 from siltlog.infra.http.log.access_log import LOCAL_ADDRESS
-from siltlog.infra.http.peer import KNOWN, PEER, Peer, Peers
 from siltlog.infra.http.requests import NO_OPERATION, encode_json, problem_headers
 from siltlog.infra.http.streams import STREAM, Stream
 

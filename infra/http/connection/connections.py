@@ -8,9 +8,9 @@ from siltlog.infra.clock import Clock
 from siltlog.infra.http.connection.connection import Connection, Served
 from siltlog.infra.http.connection.crowd import KEEP_ALIVE_SECONDS, Crowd
 from siltlog.infra.http.connection.fast_path import FastPath
+from siltlog.infra.http.connection.peer import Peers
 from siltlog.infra.http.door import Door
 from siltlog.infra.http.memory import STALL_SECONDS, InFlight
-from siltlog.infra.http.peer import Peers
 from siltlog.infra.security.certificates import ClientCertificate
 from siltlog.infra.telemetry import Logger
 

@@ -1,7 +1,5 @@
 """`/v1/access`: who may do what, told and changed."""
 
-import asyncio
-import secrets
 from collections.abc import Mapping
 from typing import Any, Literal, cast, get_args
 
@@ -10,11 +8,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from siltlog.infra import names
-from siltlog.infra.clock import Clock, format_us, parse_us
+from siltlog.infra.clock import Clock, format_us
 from siltlog.infra.errors import problem
 from siltlog.infra.http.operations import (
     ANY_CALLER,
-    NO_CONTENT,
     Access,
     begin_change,
     in_header,
@@ -38,12 +35,8 @@ from siltlog.infra.security.access import (
     checked_entry,
     checked_principal,
 )
-from siltlog.infra.security.callers.api_keys import KEY_PREFIX
-from siltlog.infra.security.document import KeptKey
 from siltlog.infra.security.grant import grant_of
-from siltlog.infra.security.keys import hash_of, make_key
 from siltlog.infra.security.quotas import Quota, checked_quota
-from siltlog.infra.security.secret import PURPOSE_KEYS
 from siltlog.server.access import answers, changes
 from siltlog.server.access.security import Security
 
@@ -62,10 +55,9 @@ _BY: Mapping[str, Literal["key", "token", "certificate", "socket"]] = {
 }
 """How a caller is known, by the kind of his principal."""
 _IF_MATCH = "If-Match"
-_BODY_ERRORS = ("malformed_body", "request_timeout", "request_too_large", "invalid_request")
-_CHANGE_ERRORS = ("auth_off", "access_changed", "access_unavailable", "ack_timeout")
-_ADMIN: Access = on_cluster("admin")
-_KEY = in_path("id", "The key's id.", example="3kTMd0Jq8xWf")
+BODY_ERRORS = ("malformed_body", "request_timeout", "request_too_large", "invalid_request")
+CHANGE_ERRORS = ("auth_off", "access_changed", "access_unavailable", "ack_timeout")
+ADMIN: Access = on_cluster("admin")
 _ID = in_path("id", "The name of this one, chosen by who makes it.", example="etl")
 _MATCH = in_header(_IF_MATCH, "The version that the change is made of; refused when there is a newer one.")
 _BINDING = {"principal": "key:etl", "role": "producer", "prefix": "flights"}
@@ -73,8 +65,6 @@ _ENTRY = {"principal": "group:analysts", "kind": "topic", "name": "flights", "op
 _QUOTA = {"principal": "key:etl", "publish_bytes_per_s": 10_000_000}
 _CHANGED = {200: json_answer("It holds.", answers.Version)}
 
-_create = msgspec.json.Decoder(answers.CreateKey)
-_rotate = msgspec.json.Decoder(answers.RotateKey)
 _check = msgspec.json.Decoder(answers.Check)
 _binding = msgspec.json.Decoder(Binding)
 _entry = msgspec.json.Decoder(Entry)
@@ -95,15 +85,15 @@ class AccessHttp:
         "Access",
         "Who may do what",
         "All but what is kept of the keys' secrets.",
-        access=_ADMIN,
+        access=ADMIN,
         replies={200: json_answer("The document.", answers.AccessDocument)},
         errors=("auth_off",),
     )
     async def describe(self, request: Request) -> Response:
         Query(request, ())
-        document = self._on().book.document
+        document = asks_who(self._security).book.document
         keys = [
-            answers.Key(key_id, key.name, format_us(key.made_us), _time(key.expires_us))
+            answers.Key(key_id, key.name, format_us(key.made_us), time_of(key.expires_us))
             for key_id, key in sorted(document.keys.items(), key=lambda each: (each[1].name, each[1].made_us))
         ]
         bindings, entries = dict(document.bindings), dict(document.entries)
@@ -140,7 +130,7 @@ class AccessHttp:
                 subject.principal,
                 list(subject.groups),
                 identity.credential_id,
-                _time(identity.until_us),
+                time_of(identity.until_us),
                 roles,
                 "on",
                 [each for each in entries if subject.answers_to(each.principal)],
@@ -150,100 +140,17 @@ class AccessHttp:
         )
 
     @operation(
-        "POST",
-        "/v1/access/keys",
-        "createKey",
-        "Access",
-        "Make an API key",
-        "The answer has the key this once; the server keeps a hash of it. `bindings` give roles to its principal, "
-        "`key:` and the name.",
-        access=_ADMIN,
-        replies={201: json_answer("The key.", answers.MadeKey)},
-        body=json_body(answers.CreateKey, {"name": "etl", "bindings": [{"role": "producer", "prefix": "flights"}]}),
-        errors=(*_BODY_ERRORS, *_CHANGE_ERRORS, "key_exists"),
-        changes="in_body",
-    )
-    async def create(self, request: Request) -> Response:
-        Query(request, ())
-        security = self._on()
-        wanted = decode(await body_of(request, BODY_BYTES_MAX), _create)
-        name = changes.checked_name(wanted.name)
-        now_us = self._clock.now_us()
-        expires_us = self._expiry(wanted.expires_at, now_us)
-        key = make_key(secrets.token_bytes)
-        kept = KeptKey(name, hash_of(key, security.secret.key(PURPOSE_KEYS)), now_us, expires_us)
-        roles = [(each.role, each.prefix) for each in wanted.bindings]
-        told = msgspec.json.encode(wanted.bindings).decode()
-        for role, prefix in roles:
-            _valid(checked_binding, Binding(KEY_PREFIX + name, role, prefix))
-        await begin_change(request, "key", name, told)
-        document = await security.book.change(changes.with_key(key.key_id, kept, roles, now_us))
-        made = answers.MadeKey(key.key_id, name, key.text(), _time(expires_us), document.number)
-        return json_reply(made, 201)
-
-    @operation(
-        "POST",
-        "/v1/access/keys/{id}/rotate",
-        "rotateKey",
-        "Access",
-        "Replace an API key",
-        "Makes another key of the same name; the old one counts for `overlap_ms` more, while its user changes over.",
-        access=_ADMIN,
-        replies={201: json_answer("The new key.", answers.MadeKey)},
-        parameters=(_KEY,),
-        body=json_body(answers.RotateKey, {"overlap_ms": 86_400_000}),
-        body_required=False,
-        errors=(*_BODY_ERRORS, *_CHANGE_ERRORS, "unknown_key"),
-        changes="in_path",
-    )
-    async def rotate(self, request: Request) -> Response:
-        Query(request, ())
-        security, old_id = self._on(), request.path_params["id"]
-        wanted = decode(await body_of(request, BODY_BYTES_MAX) or b"{}", _rotate)
-        now_us = self._clock.now_us()
-        key = make_key(secrets.token_bytes)
-        key_hash = hash_of(key, security.secret.key(PURPOSE_KEYS))
-        change = changes.with_another(key.key_id, key_hash, old_id, now_us + wanted.overlap_ms * 1000, now_us)
-        document = await security.book.change(change)
-        kept = document.keys[key.key_id]
-        made = answers.MadeKey(key.key_id, kept.name, key.text(), _time(kept.expires_us), document.number)
-        return json_reply(made, 201)
-
-    @operation(
-        "DELETE",
-        "/v1/access/keys/{id}",
-        "revokeKey",
-        "Access",
-        "Revoke an API key",
-        "It counts no more on this node at once, and on others within seconds. With the last key of a name goes what "
-        "that was given; what denies it something, or bounds it, stays. While the object store is away that is "
-        "kept here and written later: 202.",
-        access=_ADMIN,
-        replies={**NO_CONTENT, 202: json_answer("Revoked here; elsewhere later.", answers.Held)},
-        parameters=(_KEY,),
-        errors=("auth_off", "unknown_key"),
-        changes="revokes",
-    )
-    async def revoke(self, request: Request) -> Response:
-        Query(request, ())
-        security, key_id = self._on(), request.path_params["id"]
-        if key_id not in security.book.document.keys and not security.book.warnings():
-            raise changes.unknown_key(key_id)
-        written = await asyncio.shield(security.book.revoke(key_id))
-        return Response(status_code=204) if written else json_reply(answers.Held(key_id), 202)
-
-    @operation(
         "PUT",
         "/v1/access/bindings/{id}",
         "putBinding",
         "Access",
         "Give a role",
         "To a principal, a group (`group:NAME`) or everybody (`*`), for all names or those with a prefix.",
-        access=_ADMIN,
+        access=ADMIN,
         replies=_CHANGED,
         parameters=(_ID, _MATCH),
         body=json_body(Binding, _BINDING),
-        errors=(*_BODY_ERRORS, *_CHANGE_ERRORS, "last_admin"),
+        errors=(*BODY_ERRORS, *CHANGE_ERRORS, "last_admin"),
         changes="in_body",
     )
     async def put_binding(self, request: Request) -> Response:
@@ -256,10 +163,10 @@ class AccessHttp:
         "Access",
         "Take a role back",
         "The last administrator stays.",
-        access=_ADMIN,
+        access=ADMIN,
         replies=_CHANGED,
         parameters=(_ID, _MATCH),
-        errors=(*_CHANGE_ERRORS, "last_admin"),
+        errors=(*CHANGE_ERRORS, "last_admin"),
         changes="in_path",
     )
     async def delete_binding(self, request: Request) -> Response:
@@ -272,11 +179,11 @@ class AccessHttp:
         "Access",
         "Allow or deny",
         "An entry for a principal, a group (`group:NAME`) or everybody (`*`). One that denies wins.",
-        access=_ADMIN,
+        access=ADMIN,
         replies=_CHANGED,
         parameters=(_ID, _MATCH),
         body=json_body(Entry, _ENTRY),
-        errors=(*_BODY_ERRORS, *_CHANGE_ERRORS, "last_admin"),
+        errors=(*BODY_ERRORS, *CHANGE_ERRORS, "last_admin"),
         changes="in_body",
     )
     async def put_acl(self, request: Request) -> Response:
@@ -289,10 +196,10 @@ class AccessHttp:
         "Access",
         "Remove an entry",
         "What it allowed is allowed no more, what it denied may be.",
-        access=_ADMIN,
+        access=ADMIN,
         replies=_CHANGED,
         parameters=(_ID, _MATCH),
-        errors=(*_CHANGE_ERRORS, "last_admin"),
+        errors=(*CHANGE_ERRORS, "last_admin"),
         changes="in_path",
     )
     async def delete_acl(self, request: Request) -> Response:
@@ -305,11 +212,11 @@ class AccessHttp:
         "Access",
         "Bound what somebody takes",
         "A quota of a principal, or of a topic; `*` is each that no other quota names.",
-        access=_ADMIN,
+        access=ADMIN,
         replies=_CHANGED,
         parameters=(_ID, _MATCH),
         body=json_body(Quota, _QUOTA),
-        errors=(*_BODY_ERRORS, *_CHANGE_ERRORS),
+        errors=(*BODY_ERRORS, *CHANGE_ERRORS),
         changes="in_body",
     )
     async def put_quota(self, request: Request) -> Response:
@@ -322,10 +229,10 @@ class AccessHttp:
         "Access",
         "Remove a quota",
         "What it bounded is bounded by that of `*`, where there is one.",
-        access=_ADMIN,
+        access=ADMIN,
         replies=_CHANGED,
         parameters=(_ID, _MATCH),
-        errors=_CHANGE_ERRORS,
+        errors=CHANGE_ERRORS,
         changes="in_path",
     )
     async def delete_quota(self, request: Request) -> Response:
@@ -338,66 +245,57 @@ class AccessHttp:
         "Access",
         "May somebody do something?",
         "Says which entry or binding decides. `resource` is `topic:NAME`, `group:NAME` or `cluster`.",
-        access=_ADMIN,
+        access=ADMIN,
         replies={200: json_answer("The decision.", answers.Checked)},
         body=json_body(answers.Check, {"principal": "key:etl", "operation": "write", "resource": "topic:flights"}),
-        errors=(*_BODY_ERRORS, "auth_off"),
+        errors=(*BODY_ERRORS, "auth_off"),
     )
     async def check(self, request: Request) -> Response:
         Query(request, ())
-        security = self._on()
+        security = asks_who(self._security)
         asked = decode(await body_of(request, BODY_BYTES_MAX), _check)
         kind, name = _resource(asked.resource)
         if asked.operation not in RIGHTS[kind]:
             known = ", ".join(sorted(RIGHTS[kind]))
             raise problem("invalid_request", f"{asked.operation[:80]!r} is no right to a {kind}; there are: {known}")
         if asked.principal != LOCAL:
-            _valid(checked_principal, asked.principal)
+            checked(checked_principal, asked.principal)
         subject = Subject(asked.principal, tuple(asked.groups))
         decision = security.book.access.decide(subject, asked.operation, kind, name)
         return json_reply(answers.Checked(decision.allowed, decision.because))
 
     async def _put(self, request: Request, part: changes.Part, decoder: Any) -> Response:
         Query(request, ())
-        security, part_id = self._on(), request.path_params["id"]
+        security, part_id = asks_who(self._security), request.path_params["id"]
         expected = _if_match(request)
         wrong = names.name_problem(part_id)
         if wrong is not None:
             raise problem("invalid_request", wrong)
         value = decode(await body_of(request, BODY_BYTES_MAX), decoder)
         if isinstance(value, Entry):
-            _valid(checked_entry, value)
+            checked(checked_entry, value)
         elif isinstance(value, Quota):
-            _valid(checked_quota, value)
+            checked(checked_quota, value)
         else:
-            _valid(checked_binding, value)
+            checked(checked_binding, value)
         await begin_change(request, _KINDS[part], part_id, msgspec.json.encode(value).decode())
         change = changes.with_part(part, part_id, value, self._clock.now_us())
         return json_reply(answers.Version((await security.book.change(change, expected)).number))
 
     async def _delete(self, request: Request, part: changes.Part) -> Response:
         Query(request, ())
-        security, part_id = self._on(), request.path_params["id"]
+        security, part_id = asks_who(self._security), request.path_params["id"]
         change = changes.without_part(part, part_id, self._clock.now_us())
         return json_reply(answers.Version((await security.book.change(change, _if_match(request))).number))
 
-    def _on(self) -> Security:
-        if self._security is None:
-            raise problem(
-                "auth_off", "this server asks nobody who he is: everybody may do everything; set SILT_AUTH=on for keys"
-            )
-        return self._security
 
-    def _expiry(self, given: str | int | None, now_us: int) -> int | None:
-        if given is None:
-            return None
-        try:
-            expires_us = given * 1000 if isinstance(given, int) else parse_us(given)
-        except ValueError as error:
-            raise problem("invalid_request", f"expires_at: {error}") from None
-        if expires_us <= now_us:
-            raise problem("invalid_request", "expires_at is in the past; the key would never count")
-        return expires_us
+def asks_who(security: Security | None) -> Security:
+    """Raises Refused `auth_off` where nobody is asked who he is."""
+    if security is None:
+        raise problem(
+            "auth_off", "this server asks nobody who he is: everybody may do everything; set SILT_AUTH=on for keys"
+        )
+    return security
 
 
 def _if_match(request: Request) -> int | None:
@@ -419,12 +317,13 @@ def _resource(text: str) -> tuple[Kind, str]:
     return cast(Kind, kind), name
 
 
-def _valid(check: Any, value: Any) -> None:
+def checked(check: Any, value: Any) -> None:
+    """Raises Refused `invalid_request` where the check says what is wrong with a value."""
     try:
         check(value)
     except ValueError as error:
         raise problem("invalid_request", str(error)) from None
 
 
-def _time(micros: int | None) -> str | None:
+def time_of(micros: int | None) -> str | None:
     return None if micros is None else format_us(micros)

@@ -13,8 +13,8 @@ from siltlog.infra.grpc.calls import Calls
 from siltlog.infra.grpc.relay import Relay
 from siltlog.infra.http.assembly import Edge
 from siltlog.infra.http.connection.handshakes import Handshakes
+from siltlog.infra.http.connection.peer import Peers
 from siltlog.infra.http.part import Part
-from siltlog.infra.http.peer import Peers
 from siltlog.infra.node import Node
 from siltlog.infra.socket_path import short_folder
 from siltlog.server.grpc.health import Health

@@ -14,8 +14,8 @@ from siltlog.consumers.reading.http import ReadLimits
 from siltlog.consumers.reading.view import LogView
 from siltlog.infra.http.assembly import Edge
 from siltlog.infra.http.connection.handshakes import Handshakes
+from siltlog.infra.http.connection.peer import Peers
 from siltlog.infra.http.part import Part
-from siltlog.infra.http.peer import Peers
 from siltlog.infra.locations import listening_at
 from siltlog.infra.metrics import catalogue
 from siltlog.infra.metrics.metrics import Metrics

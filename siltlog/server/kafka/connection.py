@@ -13,8 +13,8 @@ from typing import Any, Protocol
 from siltlog.infra.http.connection.connection import STRANGER_SECONDS
 from siltlog.infra.http.connection.crowd import KEEP_ALIVE_SECONDS, Crowd
 from siltlog.infra.http.connection.intake import Intake
+from siltlog.infra.http.connection.peer import Peer, Peers
 from siltlog.infra.http.memory import SMALL_BYTES, Held, InFlight
-from siltlog.infra.http.peer import Peer, Peers
 from siltlog.infra.telemetry import Logger
 
 LENGTH_BYTES = 4

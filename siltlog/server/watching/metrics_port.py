@@ -11,9 +11,9 @@ from siltlog.infra.errors import problem
 from siltlog.infra.http import assembly as edge_assembly
 from siltlog.infra.http.assembly import Edge, EdgeLimits
 from siltlog.infra.http.connection.fast_path import NoFastPath
-from siltlog.infra.http.operations import routes_of
+from siltlog.infra.http.connection.peer import Peers
 from siltlog.infra.http.part import Part
-from siltlog.infra.http.peer import Peers
+from siltlog.infra.http.routes import routes_of
 from siltlog.infra.locations import named_hosts
 from siltlog.infra.node import Node
 from siltlog.infra.security.proxies import Proxies

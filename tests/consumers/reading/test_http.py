@@ -24,8 +24,8 @@ from siltlog.infra import names
 from siltlog.infra.clock import format_us
 from siltlog.infra.columns import FETCH_SCHEMA, RECORD_SCHEMA
 from siltlog.infra.errors import SiltlogError
-from siltlog.infra.http.operations import routes_of
 from siltlog.infra.http.requests import problem_reply
+from siltlog.infra.http.routes import routes_of
 from siltlog.infra.security.grant import EVERYTHING, GRANT
 from siltlog.infra.store.local import LocalStore
 

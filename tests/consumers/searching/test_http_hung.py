@@ -15,7 +15,7 @@ from siltlog.consumers.reading.row_groups import RowGroups
 from siltlog.consumers.searching.http import SEARCHES_MAX, SearchHttp
 from siltlog.infra.errors import Unavailable
 from siltlog.infra.http.draining import Draining
-from siltlog.infra.http.operations import routes_of
+from siltlog.infra.http.routes import routes_of
 from siltlog.infra.http.streams import Streams
 from siltlog.infra.security.grant import EVERYTHING, GRANT
 from siltlog.infra.store.local import LocalStore

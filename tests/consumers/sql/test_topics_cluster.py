@@ -19,7 +19,7 @@ from siltlog.infra.clock import MICROS_PER_SECOND, SystemClock
 from siltlog.infra.cluster.router import Place
 from siltlog.infra.errors import Refused
 from siltlog.infra.http.draining import Draining
-from siltlog.infra.http.operations import routes_of
+from siltlog.infra.http.routes import routes_of
 from siltlog.infra.http.streams import Streams
 from siltlog.infra.security.grant import EVERYTHING, GRANT
 from siltlog.infra.store.local import LocalStore

@@ -17,8 +17,8 @@ from siltlog.infra.http.operations import (
     begin_change,
     on_topic,
     operation,
-    routes_of,
 )
+from siltlog.infra.http.routes import routes_of
 from siltlog.infra.metrics import catalogue
 from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.security.access import Entry, Policy, Subject

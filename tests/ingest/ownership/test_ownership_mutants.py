@@ -32,7 +32,7 @@ from siltlog.ingest.log.producer_objects import StateWriter
 from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.log.topic_logs import TopicLogs
 from siltlog.ingest.ownership import claim as claiming
-from siltlog.ingest.ownership import ownership, plan, rules
+from siltlog.ingest.ownership import ownership, plan, rules, waiting
 from siltlog.ingest.ownership.former import Former
 from siltlog.ingest.ownership.ownership import Ownership
 from siltlog.ingest.ownership.plan import Leave
@@ -55,8 +55,8 @@ def in_a_world(play: WorldPlay) -> Play:
 
 @contextmanager
 def _impatient() -> Iterator[None]:
-    soon = {"LOOK_SECONDS": 0.02, "LOOKS_PER_FORMER": 1, "POLL_SECONDS_MIN": 0.02, "RETRY_SECONDS": 0.05}
-    with patched.multiple(ownership, **soon, HOLD_SECONDS_MAX=60.0):
+    soon = {"LOOK_SECONDS": 0.02, "LOOKS_PER_FORMER": 1, "RETRY_SECONDS": 0.05, "HOLD_SECONDS_MAX": 60.0}
+    with patched.multiple(ownership, **soon), patched.object(waiting, "POLL_SECONDS_MIN", 0.02):
         yield
 
 

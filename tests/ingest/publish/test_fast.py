@@ -14,9 +14,9 @@ from http_rig import Http, answer
 from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.http.connection.peer import Peer
 from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.memory import InFlight
-from siltlog.infra.http.peer import Peer
 from siltlog.infra.metrics import catalogue
 from siltlog.infra.security.access import Entry, Policy, Right, Subject
 from siltlog.infra.security.grant import Access, Caller, Identity

@@ -17,7 +17,7 @@ from s3_server import S3Server
 from siltlog.cli.main import run
 from siltlog.doctor import examine, machine, services, spark
 from siltlog.doctor.finding import Finding
-from siltlog.infra.client import calls
+from siltlog.infra.client import job_calls
 from siltlog.infra.client.endpoints import Endpoints
 from siltlog.infra.client.transport import Caller, HttpTransport
 from siltlog.infra.clock import SystemClock, format_us
@@ -82,12 +82,12 @@ def test_what_jobs_did_last(tmp_path: Path) -> None:
             {"job": "retain", "outcome": "failed", "error": "it has passed"},
             {"job": "retain"},
         ):
-            caller.run(calls.record_job(run | {"run_id": str(uuid.uuid4())} | told))
+            caller.run(job_calls.record_job(run | {"run_id": str(uuid.uuid4())} | told))
         findings = found(settings, server.url)
         assert findings["schedule"].state == "ok", "cron runs them"
         assert findings["jobs"].detail.startswith("compact failed") and "no Java" in findings["jobs"].detail
         assert findings["jobs"].mend == "silt jobs --job compact --failed"
-        caller.run(calls.record_job(run | {"run_id": str(uuid.uuid4()), "job": "compact"}))
+        caller.run(job_calls.record_job(run | {"run_id": str(uuid.uuid4()), "job": "compact"}))
         assert "jobs" not in found(settings, server.url)
 
 

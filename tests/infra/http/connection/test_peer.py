@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from http_rig import NO_REDIS, Http, Reply, exchange
 
-from siltlog.infra.http.peer import Peers
+from siltlog.infra.http.connection.peer import Peers
 from siltlog.infra.locations import networks
 from siltlog.infra.security.proxies import Proxies
 from siltlog.testing import running_server

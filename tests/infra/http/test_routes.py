@@ -11,6 +11,7 @@ from starlette.routing import Router
 
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import problem
+from siltlog.infra.http.connection.peer import KNOWN, PEER, Peer
 from siltlog.infra.http.door import Door
 from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.header_fields import told_apart
@@ -25,10 +26,9 @@ from siltlog.infra.http.operations import (
     on_group,
     on_topic,
     operation,
-    routes_of,
 )
-from siltlog.infra.http.peer import KNOWN, PEER, Peer
 from siltlog.infra.http.requests import BodyReader
+from siltlog.infra.http.routes import routes_of
 from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.security.access import Entry, Policy, Subject
 from siltlog.infra.security.grant import Access, Caller, Identity, grant_of, missing, unauthenticated
