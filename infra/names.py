@@ -146,6 +146,11 @@ def offset_key(group: str, topic_id: str, partition: int) -> bytes:
     return f"{group}/{topic_id}/{partition}".encode()
 
 
+def deleted_group_key(group: str) -> bytes:
+    """The key of a record in OFFSETS_TOPIC which says that the group was deleted: that of an offset in no topic."""
+    return offset_key(group, "", -1)
+
+
 def dead_letter_topic(topic: str) -> str:
     """Names the topic of the records of `topic` that were given up on."""
     return topic + DEAD_LETTER_SUFFIX
@@ -471,6 +476,8 @@ RECORD_HEADER_FAILED_AT = "silt.failed_at"
 RECORD_HEADER_DISCARDED = "silt.discarded"
 RECORD_HEADER_REASON = "silt.reason"
 """Headers of a marker among dead letters, RECORD_HEADER_PARTITION between them: which offsets are hidden, and why."""
+RECORD_HEADER_FORGOTTEN = "silt.forgotten"
+"""Of a tombstone in OFFSETS_TOPIC: the highest version of what it forgets."""
 RECORD_HEADER_REPLAY_RUN = "silt.replay.run"
 RECORD_HEADER_REPLAY_TOPIC = "silt.replay.topic"
 RECORD_HEADER_REPLAY_PARTITION = "silt.replay.partition"
@@ -497,9 +504,9 @@ def group_key(group: str, part: str) -> str:
 
 
 GROUP_PARTS = (
-    "state",  # hash: generation, revision, stale, run_id, hold, lost, regained, created, emptied, urgent, log, and of
-    # each log restored/{cluster id}, keeper/{cluster id}, view/{cluster id}; of a classic group type, phase, joined,
-    # deadline, extends, protocol_type, protocol, leader
+    "state",  # hash: generation, revision, stale, run_id, hold, lost, regained, forgotten, created, emptied, urgent,
+    # log, and of each log restored/{cluster id}, keeper/{cluster id}, view/{cluster id}; of a classic group type,
+    # phase, joined, deadline, extends, protocol_type, protocol, leader
     "members",  # hash: member -> subscription, timeouts, reset policy, instance id (msgpack)
     "sessions",  # sorted set: member -> end of its session, Redis ms
     "held",  # hash: member -> the partitions it holds and since when (msgpack)
@@ -523,7 +530,8 @@ GROUPS_KEY = "silt:groups"
 
 
 def restored_key(cluster_id: str) -> str:
-    """A hash with the `epoch` of the keeper of `_offsets` that has restored all groups since Redis was emptied."""
+    """A hash with the `epoch` of the keeper of `_offsets` that has restored all groups since Redis was emptied or was
+    another process, and with the `run_id` of that process."""
     return f"silt:keeper:{cluster_id}"
 
 

@@ -124,6 +124,24 @@ def script_text(transition: str) -> str:
     return "".join((_FOLDER / f"{name}.lua").read_text("utf-8") for name in (*before, transition))
 
 
+class RestoredMark:
+    """Says in Redis that all groups were restored since it was emptied, or became another process, which may have come
+    back with older files."""
+
+    def __init__(self, redis: "RedisConnection", cluster_id: str) -> None:
+        self._redis = redis
+        self._key = names.restored_key(cluster_id)
+        self._script = redis.script((_FOLDER / "restored.lua").read_text("utf-8"))
+
+    async def read(self) -> tuple[int, str]:
+        """The epoch of the keeper that has restored them, -1 for nobody; and the process of Redis."""
+        reply = await self._script([self._key], {})
+        return int(reply["epoch"]), reply["run_id"]
+
+    async def write(self, epoch: int, run_id: str) -> None:
+        await self._redis.command("HSET", self._key, "epoch", epoch, "run_id", run_id)
+
+
 class GroupScripts:
     def __init__(self, redis: "RedisConnection") -> None:
         self._scripts: dict[str, Script] = {name: redis.script(script_text(name)) for name in TRANSITIONS}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from siltlog.consumers.groups.keeper import Keepers
 from siltlog.consumers.groups.runner import GroupRunner
-from siltlog.consumers.groups.saved_offsets import LOAD_RETRY_MS, OffsetLog, SavedOffset
+from siltlog.consumers.groups.saved_offsets import FORGOTTEN_MS, LOAD_RETRY_MS, OffsetLog, SavedOffset
 from siltlog.consumers.groups.scripts import Key
 from siltlog.consumers.groups.snapshots import OffsetSnapshots
 from siltlog.consumers.reading.view import LogView, PartitionView, TopicView
@@ -129,6 +129,7 @@ class OffsetUpkeep:
         if now >= self._scan_at:
             await self._forget_topics()
             await self._forget_unused()
+            self._offsets.table.expire(self._clock.now_us() // 1000 - FORGOTTEN_MS)
             self._scan_at = now + SCAN_S
         if now >= self._lag_at:
             await self._measure_lags()
