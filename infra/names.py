@@ -514,7 +514,7 @@ GROUP_PARTS = (
     "moves",  # hash: partition -> the member that gets it once its holder let go ("" for nobody)
     "revoked",  # sorted set: partition -> until when its holder must let go, Redis ms
     "topics",  # hash: topic -> partitions it had when the group first saw it
-    "offsets",  # hash: partition -> committed offset, version, metadata, Redis ms (msgpack)
+    "offsets",  # hash: partition -> committed offset, version, metadata, Redis ms, leader epoch if any (msgpack)
     "refused",  # sorted set: member that left, expired or was fenced -> until when it is refused, Redis ms
     "instances",  # hash: instance id -> the member that has it
     "attempts",  # hash: partition -> what is known of handling records that the group has not passed (msgpack)

@@ -55,6 +55,8 @@ class StoredOffset(msgspec.Struct, frozen=True):
     committed_ms: int
     partitions_seen: int = 0
     """How many partitions the topic had when the group first read it; 0 where it has not yet."""
+    leader_epoch: int = -1
+    """The leader epoch that a client of Kafka committed with it; -1 for none."""
 
     def encode(self) -> bytes:
         """Gives the JSON that is stored."""

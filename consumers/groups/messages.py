@@ -19,6 +19,7 @@ REBALANCE_TIMEOUT_MS = 60_000
 HEARTBEAT_INTERVAL_MS_MAX = 5_000
 HEARTBEATS_PER_SESSION = 9
 WAITS_PER_SESSION = 3
+NO_LEADER_EPOCH = -1
 METADATA_CHARS_MAX = 4_096
 PATTERN_CHARS_MAX = 1_000
 TOPICS_MAX = 10_000
@@ -131,6 +132,14 @@ class CommittedOffset(PolledOffset):
     metadata: Annotated[str, msgspec.Meta(max_length=METADATA_CHARS_MAX)] = ""
     delivered: Whole | None = None
     """Records below it were handed out to be handled; whoever gets the partition next is told, until it is passed."""
+
+
+class KafkaOffset(CommittedOffset):
+    """What a client of Kafka commits."""
+
+    leader_epoch: int = NO_LEADER_EPOCH
+    """That of the record before the offset, as the client knows it; it is kept, and told to whoever asks by Kafka's
+    protocol."""
 
 
 class MemberRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -286,6 +295,7 @@ class CommittedState(NamedTuple):
     offset: int
     metadata: str
     committed_ms: int
+    leader_epoch: int = NO_LEADER_EPOCH
 
 
 class Committing(NamedTuple):

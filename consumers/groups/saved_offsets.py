@@ -7,10 +7,12 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from siltlog.consumers.groups.messages import NO_LEADER_EPOCH
 from siltlog.consumers.groups.scripts import Key
 from siltlog.consumers.reading.budget import Budget, Share
 from siltlog.consumers.reading.reader import Reader
@@ -47,6 +49,7 @@ class SavedOffset(NamedTuple):
     committed_ms: int
     partitions_seen: int = 0
     """How many partitions the topic had when the group first read it; 0 where it has not yet."""
+    leader_epoch: int = NO_LEADER_EPOCH
 
 
 _Place = tuple[str, int]
@@ -179,12 +182,7 @@ class OffsetTable:
         group, topic_id, partition = key.decode().split("/")
         stored = StoredOffset.decode(value)
         place = Key(stored.topic, topic_id, int(partition))
-        self.put(
-            group,
-            SavedOffset(
-                place, stored.offset, stored.version, stored.metadata, stored.committed_ms, stored.partitions_seen
-            ),
-        )
+        self.put(group, SavedOffset(place, *msgspec.structs.astuple(stored)[1:]))
 
 
 def _last_rows(keys: pa.Array) -> npt.NDArray[np.int64]:

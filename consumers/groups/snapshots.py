@@ -230,7 +230,7 @@ class OffsetSnapshots:
         for entry in entries:
             if entry.partitions_seen:
                 seen[entry.key.topic_text()] = entry.partitions_seen
-        rows = [(e.key.text(), e.offset, e.version, e.metadata, e.committed_ms) for e in entries]
+        rows = [(e.key.text(), e.offset, e.version, e.metadata, e.committed_ms, e.leader_epoch) for e in entries]
         behind = False
         forgotten = self._forgotten(group)
         for first in range(0, max(len(rows), len(forgotten), 1), ENTRIES_PER_CALL):

@@ -367,13 +367,13 @@ local function saved(partition)
 end
 
 -- Versions rise like generations: a snapshot taken before a loss never outranks what was committed after it.
-local function put_offset(partition, offset, metadata, delivered, urgent)
+local function put_offset(partition, offset, metadata, delivered, urgent, leader_epoch)
   local packed = redis.call('HGET', OFFSETS, partition)
   local former = packed and cmsgpack.unpack(packed) or { -1, 0 }
   local version = former[2]
   pass_attempts(partition, former[1], offset, delivered)
   version = math.max(version + 1, forgotten + 1, now)
-  redis.call('HSET', OFFSETS, partition, cmsgpack.pack({ offset, version, metadata, now }))
+  redis.call('HSET', OFFSETS, partition, cmsgpack.pack({ offset, version, metadata, now, leader_epoch }))
   unsaved(partition, urgent or offset < former[1] or former[1] < 0)
 end
 
@@ -433,7 +433,7 @@ end
 
 local function put_offsets(commits, urgent)
   for _, commit in ipairs(commits) do
-    put_offset(commit[1], commit[2], commit[3], commit[4], urgent)
+    put_offset(commit[1], commit[2], commit[3], commit[4], urgent, commit[5])
   end
 end
 

@@ -2,7 +2,8 @@
 -- is of before that. From the first call on keepers before this one are refused.
 --
 -- request: restores (the log), keeper, deleted (the version up to which the group was deleted, 0 for never), forgotten of
--- {partition, version} up to which its offset was, entries of {partition, offset, version, metadata, ms}, topics of
+-- {partition, version} up to which its offset was, entries of {partition, offset, version, metadata, ms,
+-- leader epoch, -1 for none}, topics of
 -- {topic, partitions}, unsaved (partitions whose offset `_offsets` is yet to have), last (no more will follow: whoever
 -- waits may be answered).
 -- reply: status ok; behind: no keeper, or an earlier one, had the group before this call; undone: the group was deleted.
@@ -27,7 +28,7 @@ end
 for _, entry in ipairs(request.entries) do
   local packed = redis.call('HGET', OFFSETS, entry[1])
   if not packed or cmsgpack.unpack(packed)[2] < entry[3] then
-    redis.call('HSET', OFFSETS, entry[1], cmsgpack.pack({ entry[2], entry[3], entry[4], entry[5] }))
+    redis.call('HSET', OFFSETS, entry[1], cmsgpack.pack({ unpack(entry, 2, entry[6] >= 0 and 6 or 5) }))
   end
 end
 if #request.entries > 0 then

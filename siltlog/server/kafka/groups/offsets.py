@@ -7,12 +7,14 @@ from typing import Any
 from siltlog.consumers.groups.groups import Groups
 from siltlog.consumers.groups.messages import (
     METADATA_CHARS_MAX,
+    NO_LEADER_EPOCH,
     Actor,
     CommitRequest,
     CommitStatus,
     CommittedOffset,
     CommittedState,
     Committing,
+    KafkaOffset,
     PartitionName,
 )
 from siltlog.consumers.groups.scripts import Key
@@ -80,8 +82,9 @@ class GroupOffsets:
                 answer = {"partition_index": part["partition_index"], "error_code": refused or _wrong(part)}
                 answers.append(answer)
                 if name is not None and not answer["error_code"]:
-                    at = CommittedOffset(
-                        name, part["partition_index"], part["committed_offset"], part["committed_metadata"] or ""
+                    at = KafkaOffset(
+                        *(name, part["partition_index"], part["committed_offset"], part["committed_metadata"] or ""),
+                        leader_epoch=part["committed_leader_epoch"],
                     )
                     # Of two for a partition the last one holds, as with Kafka's brokers.
                     kept = wanted.setdefault((name, at.partition), _Wanted(at, []))
@@ -252,6 +255,7 @@ def _told(partition: int, entry: CommittedState | None, error: KafkaError = Kafk
     return {
         "partition_index": partition,
         "committed_offset": NOTHING if entry is None else entry.offset,
+        "committed_leader_epoch": NO_LEADER_EPOCH if entry is None else entry.leader_epoch,
         "metadata": "" if entry is None else entry.metadata,
         "error_code": error,
     }
