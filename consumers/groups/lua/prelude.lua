@@ -393,7 +393,7 @@ local function wipe()
   redis.call('DEL', MEMBERS, SESSIONS, HELD, OWNERS, MOVES, REVOKED, TOPICS, OFFSETS, INSTANCES, ATTEMPTS, UNSAVED,
     PROTOCOLS, ASSIGNMENTS, ARRIVED)
   redis.call('HDEL', STATE, 'created', 'stale', 'hold', 'emptied', 'urgent', 'rebalanced', 'type', 'phase', 'joined',
-    'deadline', 'extends', 'protocol_type', 'protocol', 'leader')
+    'deadline', 'extends', 'protocol_type', 'protocol', 'leader', 'summary')
   redis.call('PEXPIRE', STATE, int(REFUSED_MS))
 end
 
