@@ -84,6 +84,11 @@ def offset_key(group: str, topic_id: str, partition: int) -> bytes:
     return f"{group}/{topic_id}/{partition}".encode()
 
 
+def deleted_group_key(group: str) -> bytes:
+    """The key of a record in OFFSETS_TOPIC which says that the group was deleted: that of an offset in no topic."""
+    return offset_key(group, "", -1)
+
+
 def dead_letter_topic(topic: str) -> str:
     """Names the topic of the records of `topic` that were given up on."""
     return topic + DEAD_LETTER_SUFFIX
@@ -333,6 +338,8 @@ RECORD_HEADER_FAILED_AT = "silt.failed_at"
 RECORD_HEADER_DISCARDED = "silt.discarded"
 RECORD_HEADER_REASON = "silt.reason"
 """Headers of a marker among dead letters, RECORD_HEADER_PARTITION between them: which offsets are hidden, and why."""
+RECORD_HEADER_FORGOTTEN = "silt.forgotten"
+"""Of a tombstone in OFFSETS_TOPIC: the highest version of what it forgets."""
 RECORD_HEADER_REPLAY_RUN = "silt.replay.run"
 RECORD_HEADER_REPLAY_TOPIC = "silt.replay.topic"
 RECORD_HEADER_REPLAY_PARTITION = "silt.replay.partition"

@@ -6,6 +6,7 @@ import msgspec
 
 OFFSET_JUMP = 1 << 32
 """A successor that cannot know what its predecessor gave out starts at the next multiple of this."""
+NO_LEADER_EPOCH = -1
 
 
 class Bounds(NamedTuple):
@@ -55,6 +56,8 @@ class StoredOffset(msgspec.Struct, frozen=True):
     committed_ms: int
     partitions_seen: int = 0
     """How many partitions the topic had when the group first read it; 0 where it has not yet."""
+    leader_epoch: int = NO_LEADER_EPOCH
+    """The leader epoch that a client of Kafka committed with it."""
 
     def encode(self) -> bytes:
         """Gives the JSON that is stored."""

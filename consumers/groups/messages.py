@@ -11,6 +11,7 @@ from siltlog.consumers.reading.view import Key
 from siltlog.infra import names
 from siltlog.infra.errors import problem
 from siltlog.infra.limits import MEMBER_TIMEOUT_MS_MAX, MEMBER_TIMEOUT_MS_MIN
+from siltlog.infra.records import NO_LEADER_EPOCH
 from siltlog.infra.security.access import Subject
 from siltlog.infra.security.grant import EVERYTHING, Grant
 
@@ -136,6 +137,14 @@ class CommittedOffset(PolledOffset):
     metadata: Annotated[str, msgspec.Meta(max_length=METADATA_CHARS_MAX)] = ""
     delivered: Whole | None = None
     """Records below it were handed out to be handled; whoever gets the partition next is told, until it is passed."""
+
+
+class KafkaOffset(CommittedOffset):
+    """What a client of Kafka commits."""
+
+    leader_epoch: int = NO_LEADER_EPOCH
+    """That of the record before the offset, as the client knows it; it is kept, and told to whoever asks by Kafka's
+    protocol."""
 
 
 class MemberRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -291,6 +300,7 @@ class CommittedState(NamedTuple):
     offset: int
     metadata: str
     committed_ms: int
+    leader_epoch: int = NO_LEADER_EPOCH
 
 
 class Committing(NamedTuple):

@@ -176,6 +176,8 @@ class GroupRunner:
         if not reply["exists"]:
             if self._known.pop(group, None) is not None:
                 self.waiters.wake(group, math.inf)
+            if reply.get("undone"):
+                await self._register.remove(group)
             return reply
         known = self._known_of(group)
         if transition == "restore":

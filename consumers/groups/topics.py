@@ -7,7 +7,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltlog.consumers.groups.messages import CommittedOffset, PartitionName, PolledOffset
+from siltlog.consumers.groups.messages import CommittedOffset, KafkaOffset, PartitionName, PolledOffset
 from siltlog.consumers.reading.fetch import find_partition, sources
 from siltlog.consumers.reading.reader import check_there
 from siltlog.consumers.reading.view import Key, LogView, TopicView
@@ -17,8 +17,9 @@ from siltlog.infra.errors import UnknownTopic, problem
 from siltlog.infra.security.access import Subject
 from siltlog.infra.security.grant import Access
 
-Commit = tuple[str, int, str] | tuple[str, int, str, int]
-"""Partition as the scripts name it, offset, metadata; and up to where records were handed out, where that was said."""
+Commit = tuple[str, int, str] | tuple[str, int, str, int] | tuple[str, int, str, int | None, int]
+"""Partition as the scripts name it, offset, metadata; up to where records were handed out, and the leader epoch, where
+those were said."""
 
 
 class Subscription(NamedTuple):
@@ -198,7 +199,9 @@ class GroupTopics:
             self._check_bounds(topic, at, by_member)
             text = Key(at.topic, topic.topic_id, at.partition).text()
             metadata = at.metadata if isinstance(at, CommittedOffset) else ""
-            if isinstance(at, CommittedOffset) and at.delivered is not None:
+            if isinstance(at, KafkaOffset) and at.leader_epoch >= 0:
+                commits.append((text, at.offset, metadata, at.delivered, at.leader_epoch))
+            elif isinstance(at, CommittedOffset) and at.delivered is not None:
                 commits.append((text, at.offset, metadata, at.delivered))
             else:
                 commits.append((text, at.offset, metadata))

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
+from siltlog.consumers.keeping.restored import RestoredMark
 from siltlog.infra.errors import SiltlogError, problem
-from siltlog.infra.redis.keys import restored_key
 
 if TYPE_CHECKING:
     from siltlog.consumers.keeping.snapshots import OffsetSnapshots
@@ -65,7 +65,7 @@ class Keepers:
         """Takes this server for the only one without `elsewhere`. While it is not `fresh` another may be the keeper."""
         self.cluster_id = here.cluster_id
         self._here = here
-        self._redis = redis
+        self._mark = RestoredMark(redis, here.cluster_id)
         self._elsewhere = elsewhere
         self._fresh = fresh
         self._heard = 0
@@ -91,12 +91,13 @@ class Keepers:
         return Restored(told.epoch, told.had, told.generation)
 
     async def restore_emptied(self) -> None:
-        """Gives every group back what it had where Redis was emptied, so that a list of groups has them all."""
+        """Gives every group back what it had where Redis was emptied or has older files, so that a list of groups has
+        them all, and none that was deleted."""
         if self.is_here:
             await self._here.restore_emptied()
             return
-        restored = await self._redis.command("HGET", restored_key(self.cluster_id), "epoch")
-        if restored is None or int(restored) < self.epoch:
+        restored, _ = await self._mark.read()
+        if restored < self.epoch:
             await self._done(KeeperAsked("restore_emptied"))
 
     async def save_now(self, group: str) -> None:

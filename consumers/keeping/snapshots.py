@@ -5,11 +5,12 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from siltlog.consumers.keeping.keeper import Restored
+from siltlog.consumers.keeping.restored import RestoredMark
 from siltlog.consumers.keeping.saved_offsets import LOAD_RETRY_MS, OffsetLog, SavedOffset
 from siltlog.consumers.reading.view import Key
 from siltlog.infra import names
 from siltlog.infra.errors import problem
-from siltlog.infra.redis.keys import keeper_text, restored_key
+from siltlog.infra.redis.keys import group_key, keeper_text
 
 if TYPE_CHECKING:
     from siltlog.infra.redis.connection import RedisConnection
@@ -31,8 +32,8 @@ class Topics(Protocol):
     def has(self, key: Key) -> bool:
         """Whether there is such a partition."""
 
-    def signature(self) -> object:
-        """Another one after topics came, went or grew."""
+    def signature(self) -> tuple[tuple[str, str, int], ...]:
+        """The name, id and count of partitions of each topic: another one after topics came, went or grew."""
 
 
 class OffsetSnapshots:
@@ -49,6 +50,7 @@ class OffsetSnapshots:
         self._step = step
         self._topics = topics
         self._redis = redis
+        self._mark = RestoredMark(redis, offsets.cluster_id)
         self._unsaved: set[str] = set()
         """Groups with offsets that `_offsets` is yet to have."""
         self._urgent: set[str] = set()
@@ -123,14 +125,24 @@ class OffsetSnapshots:
             return await self._restore(group)
 
     async def restore_emptied(self) -> None:
-        """Gives every group back what it had where Redis was emptied, so that a list of groups has them all."""
+        """Gives every group back what it had where Redis was emptied or has older files, so that a list of groups has
+        them all, and none that was deleted."""
         await self._loaded()
-        key = restored_key(self.cluster_id)
-        if int(await self._redis.command("HGET", key, "epoch") or -1) >= self.epoch:
+        restored, run_id = await self._mark.read()
+        if restored >= self.epoch:
             return
-        for group in self._offsets.table.groups():
+        for group in (*self._offsets.table.groups(), *await self._undeleted()):
             await self.restore(group)
-        await self._redis.command("HSET", key, "epoch", self.epoch)
+        await self._mark.write(self.epoch, run_id)
+
+    async def _undeleted(self) -> list[str]:
+        """Groups that were deleted, of which Redis has something all the same, or again."""
+        groups = self._offsets.table.deleted_groups()
+        there: list[bytes | None] = []
+        for first in range(0, len(groups), ENTRIES_PER_CALL):
+            page = groups[first : first + ENTRIES_PER_CALL]
+            there += await self._redis.commands([("HGET", group_key(group, "state"), "created") for group in page])
+        return [group for group, created in zip(groups, there, strict=True) if created is not None]
 
     async def delete(self, group: str, request: Mapping[str, Any]) -> str:
         """The transition `delete`, and tombstones: what was deleted is not put back, whatever becomes of Redis.
@@ -139,35 +151,38 @@ class OffsetSnapshots:
         """
         await self._loaded()
         async with self.lock:
-            of_log = {"log": self.cluster_id, "new": not self.known(group)}
-            reply = await self._as_keeper("delete", group, {**request, **of_log})
+            entries = self._offsets.table.of(group)
+            reply = await self._as_keeper("delete", group, {**request, **self._beside(group)})
             if reply["status"] == "unrestored":
                 raise problem("coordinator_unavailable", f"Redis has just lost the group {group}: delete it again")
             status: str = reply["status"]
-            deleted = status in ("ok", "unknown_group") and await self._forget(group)
-            # An attempt before this one ended between the two.
-            return "ok" if deleted and status == "unknown_group" else status
+            # Where Redis does not know it an attempt before this one ended between the two.
+            if status == "ok" or (status == "unknown_group" and entries):
+                await self._offsets.delete(group, reply["version"])
+                self._unsaved.discard(group)
+                return "ok"
+            return status
 
     async def forget(self, group: str, partitions: Collection[str]) -> tuple[str, Collection[str]]:
         """The transition `forget_offsets`, and tombstones for what it forgot; its status, and what members read."""
         await self._loaded()
         async with self.lock:
-            of_log = {"log": self.cluster_id, "new": not self.known(group), "partitions": list(partitions)}
-            reply = await self._as_keeper("forget_offsets", group, of_log)
+            request = {"partitions": list(partitions), **self._beside(group)}
+            reply = await self._as_keeper("forget_offsets", group, request)
             if reply["status"] == "unrestored":
                 raise problem("coordinator_unavailable", f"Redis has just lost the group {group}: ask again")
-            subscribed = set(reply.get("subscribed") or ())
-            gone = set(partitions) - subscribed
-            entries = [entry for entry in self._offsets.table.of(group) if entry.key.text() in gone]
-            await self._offsets.forget([(group, entry.key) for entry in entries])
+            if reply["status"] != "ok":
+                return reply["status"], ()
+            subscribed = set(reply["subscribed"])
+            saved = {entry.key.text() for entry in self._offsets.table.of(group)}
+            gone = sorted((saved & set(partitions) - subscribed).union(reply["had"]))
+            await self._offsets.forget([(group, Key.parse(text)) for text in gone], reply["version"])
             return reply["status"], subscribed
 
-    async def _forget(self, group: str) -> bool:
-        """Tombstones for a group that was deleted in Redis; False when it had nothing. The caller holds the lock."""
-        entries = self._offsets.table.of(group)
-        await self._offsets.forget([(group, entry.key) for entry in entries])
-        self._unsaved.discard(group)
-        return bool(entries)
+    def _beside(self, group: str) -> dict[str, Any]:
+        """What a deletion is told of `_offsets`."""
+        above = max((entry.version for entry in self._offsets.table.of(group)), default=0)
+        return {"log": self.cluster_id, "new": not self.known(group), "above": above}
 
     async def forget_gone(self) -> dict[str, list[str]]:
         """Tombstones for offsets in topics that were deleted; those topics, `{topic}/{topic id}`, by group."""
@@ -209,25 +224,46 @@ class OffsetSnapshots:
 
     async def _restore(self, group: str) -> Restored:
         entries = self.known(group)
+        table = self._offsets.table
+        part: dict[str, Any] = {
+            "entries": [],
+            "topics": [],
+            "unsaved": [],
+            "forgotten": [],
+            "last": False,
+            "deleted": table.deleted(group),
+        }
         seen: dict[str, int] = {}
         for entry in entries:
             if entry.partitions_seen:
                 seen[entry.key.topic_text()] = entry.partitions_seen
-        rows = [(e.key.text(), e.offset, e.version, e.metadata, e.committed_ms) for e in entries]
+        rows = [(e.key.text(), e.offset, e.version, e.metadata, e.committed_ms, e.leader_epoch) for e in entries]
         behind = False
-        for first in range(0, max(len(rows), 1), ENTRIES_PER_CALL):
-            part = {"entries": rows[first : first + ENTRIES_PER_CALL], "topics": [], "unsaved": [], "last": False}
+        forgotten = self._forgotten(group)
+        for first in range(0, max(len(rows), len(forgotten), 1), ENTRIES_PER_CALL):
+            which = slice(first, first + ENTRIES_PER_CALL)
+            part |= {"entries": rows[which], "forgotten": forgotten[which]}
             reply = await self._as_keeper("restore", group, part)
             behind = behind or reply["behind"]
         generation: int = reply["generation_before"]
         if reply["exists"]:
             # What a keeper before this one took for saved may have been appended to no avail.
             lacking = await self._lacking(group) if behind else []
-            last = {"entries": [], "topics": list(seen.items()), "unsaved": lacking, "last": True}
-            await self._as_keeper("restore", group, last)
+            last = {"entries": [], "forgotten": [], "topics": list(seen.items()), "unsaved": lacking, "last": True}
+            await self._as_keeper("restore", group, part | last)
             if lacking:
                 self.note(group)
         return Restored(self.epoch, bool(entries), generation)
+
+    def _forgotten(self, group: str) -> list[tuple[str, int]]:
+        """What was forgotten in topics that there are, as the scripts name it."""
+        found = self._offsets.table.forgotten(group)
+        named = {topic_id: name for name, topic_id, _ in self._topics.signature()} if found else {}
+        return [
+            (Key(named[topic_id], topic_id, partition).text(), version)
+            for topic_id, partition, version in found
+            if topic_id in named
+        ]
 
     async def _lacking(self, group: str) -> list[str]:
         """Partitions of this log of which Redis has more than `_offsets`."""

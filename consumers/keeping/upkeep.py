@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 from siltlog.consumers.keeping.keeper import Keepers
-from siltlog.consumers.keeping.saved_offsets import LOAD_RETRY_MS, OffsetLog, SavedOffset
+from siltlog.consumers.keeping.saved_offsets import FORGOTTEN_MS, LOAD_RETRY_MS, OffsetLog, SavedOffset
 from siltlog.consumers.keeping.snapshots import OffsetSnapshots
 from siltlog.consumers.reading.view import Key, LogView, PartitionView, TopicView
 from siltlog.infra.clock import MICROS_PER_SECOND, Clock
@@ -140,6 +140,7 @@ class OffsetUpkeep:
         if now >= self._scan_at:
             await self._forget_topics()
             await self._forget_unused()
+            self._offsets.table.expire(self._clock.now_us() // 1000 - FORGOTTEN_MS)
             self._scan_at = now + SCAN_S
         if now >= self._lag_at:
             await self._measure_lags()

@@ -9,9 +9,9 @@ def group_key(group: str, part: str) -> str:
 
 
 GROUP_PARTS = (
-    "state",  # hash: generation, revision, stale, run_id, hold, lost, regained, created, emptied, urgent, log, and of
-    # each log restored/{cluster id}, keeper/{cluster id}, view/{cluster id}; of a classic group type, phase, joined,
-    # deadline, extends, protocol_type, protocol, leader
+    "state",  # hash: generation, revision, stale, run_id, hold, lost, regained, forgotten, created, emptied, urgent,
+    # log, and of each log restored/{cluster id}, keeper/{cluster id}, view/{cluster id}; of a classic group type,
+    # phase, joined, deadline, extends, protocol_type, protocol, leader, summary (msgpack)
     "members",  # hash: member -> subscription, timeouts, reset policy, instance id (msgpack)
     "sessions",  # sorted set: member -> end of its session, Redis ms
     "held",  # hash: member -> the partitions it holds and since when (msgpack)
@@ -19,7 +19,7 @@ GROUP_PARTS = (
     "moves",  # hash: partition -> the member that gets it once its holder let go ("" for nobody)
     "revoked",  # sorted set: partition -> until when its holder must let go, Redis ms
     "topics",  # hash: topic -> partitions it had when the group first saw it
-    "offsets",  # hash: partition -> committed offset, version, metadata, Redis ms (msgpack)
+    "offsets",  # hash: partition -> committed offset, version, metadata, Redis ms, leader epoch if any (msgpack)
     "refused",  # sorted set: member that left, expired or was fenced -> until when it is refused, Redis ms
     "instances",  # hash: instance id -> the member that has it
     "attempts",  # hash: partition -> what is known of handling records that the group has not passed (msgpack)
@@ -35,7 +35,8 @@ GROUPS_KEY = "silt:groups"
 
 
 def restored_key(cluster_id: str) -> str:
-    """A hash with the `epoch` of the keeper of `_offsets` that has restored all groups since Redis was emptied."""
+    """A hash with the `epoch` of the keeper of `_offsets` that has restored all groups since Redis was emptied or was
+    another process, and with the `run_id` of that process."""
     return f"silt:keeper:{cluster_id}"
 
 

@@ -3,15 +3,23 @@
 import os
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, Message, Producer
 from evidence import check, read_api, read_table
 from failure_rig import MIB, NEVER_FLUSHED, StartServer
+from http_rig import Http
+from kafka_rig import free_port, read
+from kafka_tools import KafkaTools
 from publishers import ARROW, FILLER, LOST, Ledger, Reply, Wire, arrow_body
 from small_disk import SmallDisk
 
+from siltlog.server_process import ServerProcess
+
 PATIENCE_S = 60
+REFUSED = "NOT_ENOUGH_REPLICAS"
 EXIT_FATAL = 70
 BREAKABLE = """
 import errno, os, pathlib
@@ -125,6 +133,87 @@ def test_the_logs_own_disk_is_full(make_server: StartServer, small_disk: SmallDi
     small_disk.change("size=400m")
     server.start()
     check(read_api(Wire(server.url), "logs", 1), ledger)
+
+
+def kafka_server(make_server: StartServer, tmp_path: Path) -> tuple[ServerProcess, str]:
+    """One whose log is on the small disk and grows, and its address for clients of Kafka."""
+    bootstrap = f"127.0.0.1:{free_port()}"
+    settings = {**NEVER_FLUSHED, "wal_bytes_max": 160 * MIB, "kafka_listen": bootstrap}
+    server = make_server("disk/data", **settings, root=(tmp_path / "lake").as_uri())
+    server.start()
+    Wire(server.url).create("logs", 1)
+    return server, bootstrap
+
+
+def is_refused(server: ServerProcess) -> bool:
+    """Whether a producer of Kafka was told to come again."""
+    found = Http(server.url).metrics()
+    return any("Produce" in name and REFUSED in name and told for name, told in found.items())
+
+
+@pytest.mark.rule("P9", "KF4")
+@pytest.mark.slow
+def test_a_producer_of_kafka_waits_for_room_on_the_logs_disk(
+    make_server: StartServer, small_disk: SmallDisk, tmp_path: Path
+) -> None:
+    """It hears of nothing; once there is room all lands, each once and in its order, and a kill takes none of it."""
+    server, bootstrap = kafka_server(make_server, tmp_path)
+    failed: list[str] = []
+    landed: list[int] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            landed.append(message.offset())
+        else:
+            failed.append(str(error))
+
+    own = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "log_level": 0, "linger.ms": 5}
+    producer = Producer({**own, "queue.buffering.max.kbytes": 8 * 1024})
+    values: list[bytes] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_refused(server):
+        assert time.monotonic() < deadline, "the disk is never full"
+        for _ in range(100):
+            value = f"{len(values)} {10 * FILLER}".encode()
+            try:
+                producer.produce("logs", value, partition=0, on_delivery=delivered)
+            except BufferError:
+                # What waits fills what the client keeps.
+                producer.poll(0.1)
+                break
+            values.append(value)
+        producer.poll(0)
+    assert len(landed) < len(values)
+    small_disk.change("size=120m")
+    assert producer.flush(PATIENCE_S) == 0
+    assert not failed and landed == list(range(len(values)))
+    server.kill()
+    small_disk.change("size=400m")
+    server.start()
+    assert [message.value() for message in read(bootstrap, "logs", len(values))] == values
+    assert Wire(server.url).offsets("logs")[0]["high_watermark"] == len(values)
+
+
+@pytest.mark.client
+@pytest.mark.timeout(300)
+def test_javas_producer_waits_for_room_on_the_logs_disk(
+    make_server: StartServer, small_disk: SmallDisk, tmp_path: Path
+) -> None:
+    server, bootstrap = kafka_server(make_server, tmp_path)
+    count = 20_000
+    sized = ("--num-records", str(count), "--record-size", str(len(FILLER)), "--throughput", "-1")
+    with KafkaTools(bootstrap) as tools, ThreadPoolExecutor(1) as pool:
+        props = ("--producer-props", f"bootstrap.servers={bootstrap}", "compression.type=none")
+        running = pool.submit(tools.run, "kafka-producer-perf-test", "--topic", "logs", *sized, *props)
+        deadline = time.monotonic() + PATIENCE_S
+        while not is_refused(server):
+            assert time.monotonic() < deadline and not running.done(), "the disk is never full"
+            time.sleep(0.05)
+        small_disk.change("size=400m")
+        printed = running.result(PATIENCE_S)
+    assert printed.status == 0 and f"{count} records sent" in printed.text, printed.text
+    assert "Exception" not in printed.text
+    assert Wire(server.url).offsets("logs")[0]["high_watermark"] == count
 
 
 @pytest.mark.rule("W9")

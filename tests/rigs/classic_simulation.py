@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from classic_rig import assignment, joining
 from groups_simulation import LATE_MS, REBALANCE_MS, SESSION_MS, STEP_MS, At, Client, Tenure, World, id_of
 
@@ -254,3 +255,13 @@ class ClassicWorld(World):
             assert int(deadline) > 0, "a rebalance ends"
         if phase == "completing":
             assert leader.encode() in there
+        await self._look_at_summary()
+
+    async def _look_at_summary(self) -> None:
+        packed = await self.redis.command("HGET", "silt:{g}:state", "summary")
+        members = [msgspec.msgpack.decode(each) for each in await self.redis.command("HVALS", "silt:{g}:members")]
+        summary = msgspec.msgpack.decode(packed) if packed else {"of": -1}
+        if summary["of"] == len(members):
+            named = Counter(name for member in members for name in member["protocols"])
+            assert Counter(summary["named"] or {}) == named, "what all say is what each says"
+            assert summary["bytes"] == sum(member["metadata_bytes"] for member in members)

@@ -140,7 +140,9 @@ class SkewedRedis(RedisConnection):
         self.skew_ms = 0
 
     def script(self, text: str) -> Script:
-        line = next(line for line in text.splitlines() if line.startswith("local now = "))
+        line = next((line for line in text.splitlines() if line.startswith("local now = ")), None)
+        if line is None:
+            return super().script(text)
         return super().script(
             text.replace(line, f"{self._now(line)} + tonumber(redis.call('GET', '{SKEW_KEY}') or 0)\n")
         )

@@ -64,7 +64,11 @@ class FakeSystem:
         self.appends += 1
         view = self.log.topic(topic).partitions[partition]
         first = view.high_watermark
-        view.append([record.value for record in records], keys=[record.key for record in records])
+        view.append(
+            [record.value for record in records],
+            keys=[record.key for record in records],
+            headers=[list(record.headers) for record in records],
+        )
         return list(range(first, view.high_watermark))
 
 

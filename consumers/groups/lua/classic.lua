@@ -16,6 +16,15 @@ local phase_dirty = false
 local completed = false
 local members_cache
 
+-- One member comes, 1, or goes, -1.
+local function count(summary, fields, sign)
+  summary.of = summary.of + sign
+  summary.bytes = summary.bytes + sign * (fields.metadata_bytes or 0)
+  for _, name in ipairs(fields.protocols) do
+    summary.named[name] = (summary.named[name] or 0) + sign
+  end
+end
+
 -- Every member, {id, fields}, by its id.
 local function members_of_group()
   if members_cache then
@@ -31,6 +40,26 @@ local function members_of_group()
   end)
   members_cache = members
   return members
+end
+
+-- What all members say together, so that who joins is compared with that and not with each: how many there are, `of`, the
+-- `bytes` that they sent, and by how many each protocol was named. It is counted anew in each rebalance, and where it is of
+-- another number of members than there are.
+local function summary_of_group()
+  local packed = redis.call('HGET', STATE, 'summary')
+  local summary = packed and cmsgpack.unpack(packed)
+  if summary and summary.of == redis.call('HLEN', MEMBERS) then
+    return summary
+  end
+  summary = { of = 0, bytes = 0, named = {} }
+  for _, entry in ipairs(members_of_group()) do
+    count(summary, entry[2], 1)
+  end
+  return summary
+end
+
+local function put_summary(summary)
+  redis.call('HSET', STATE, 'summary', cmsgpack.pack(summary))
 end
 
 local function put_member(id, fields)
@@ -167,6 +196,7 @@ local function complete()
     end
   end
   protocol = chosen_protocol()
+  redis.call('HDEL', STATE, 'summary')
   wake_all()
   joined_generation, extends, completed = generation, 0, true
   for _, entry in ipairs(members_of_group()) do

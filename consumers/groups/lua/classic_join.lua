@@ -26,8 +26,13 @@ local function told(replaced)
     return conclude(reply)
   end
   reply.skip = replaced and true or false
+  local sent = {}
+  local packed = redis.call('HGETALL', PROTOCOLS)
+  for i = 1, #packed, 2 do
+    sent[packed[i]] = packed[i + 1]
+  end
   for _, entry in ipairs(members_of_group()) do
-    local metadata = cmsgpack.unpack(redis.call('HGET', PROTOCOLS, entry[1]))
+    local metadata = cmsgpack.unpack(sent[entry[1]])
     reply.members[#reply.members + 1] = { entry[1], entry[2].instance_id, metadata[protocol] }
   end
   return conclude(reply)
@@ -76,23 +81,31 @@ if not member and not request.fresh and not request.promised then
   return conclude({ status = 'unknown_member' })
 end
 
-local others = {}
-for _, entry in ipairs(members_of_group()) do
-  if entry[1] ~= id and entry[1] ~= former then
-    others[#others + 1] = entry
-  end
+-- Of the others, and then with it.
+local summary = summary_of_group()
+if member then
+  count(summary, member, -1)
 end
-if #others > 0 then
-  local all = { unpack(others) }
-  all[#all + 1] = { id, joining }
-  if request.protocol_type ~= protocol_type or not next(common_protocols(all)) then
+local replaces = former and former ~= id and former
+local replaced_member = replaces and member_of(replaces)
+if replaced_member then
+  count(summary, replaced_member, -1)
+end
+local others = summary.of
+count(summary, joining, 1)
+local function is_consistent()
+  for _, name in ipairs(joining.protocols) do
+    if summary.named[name] == summary.of then
+      return request.protocol_type == protocol_type
+    end
+  end
+  return false
+end
+if others > 0 then
+  if not is_consistent() then
     return conclude({ status = 'inconsistent' })
   end
-  local sent_bytes = joining.metadata_bytes
-  for _, entry in ipairs(others) do
-    sent_bytes = sent_bytes + (entry[2].metadata_bytes or 0)
-  end
-  if #others >= request.members_max or sent_bytes > request.metadata_bytes_max then
+  if others >= request.members_max or summary.bytes > request.metadata_bytes_max then
     return conclude({ status = 'full' })
   end
 end
@@ -134,10 +147,10 @@ if not is_classic then
   is_classic = true
   begin_phase('empty', 0)
 end
-local replaces = former and former ~= id and former
-local same = member and is_same(member) or replaces and member_of(replaces).topics == joining.topics
+local same = member and is_same(member) or replaces and replaced_member.topics == joining.topics
 joining.joined_ms = member and member.joined_ms or now
 put_member(id, joining)
+put_summary(summary)
 redis.call('HSET', PROTOCOLS, id, cmsgpack.pack(request.metadata))
 renew(id, joining.session_timeout_ms)
 if joining.instance_id ~= '' then
@@ -146,7 +159,7 @@ end
 if replaces then
   take_over()
 end
-if #others == 0 and protocol_type ~= request.protocol_type then
+if others == 0 and protocol_type ~= request.protocol_type then
   protocol_type, phase_dirty = request.protocol_type, true
 end
 

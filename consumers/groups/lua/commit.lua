@@ -1,5 +1,6 @@
 -- request: member (absent: only while the group has none), generation, instance_id (of a classic group's member, where
--- it is static), commits of {partition, offset, metadata, and optionally up to where records were handed out}.
+-- it is static), commits of {partition, offset, metadata, and optionally up to where records were handed out, and the
+-- leader epoch}.
 -- reply: status ok | other_principal | fenced_commits (with partitions, and known: whether there is such a member) |
 -- group_not_empty; of a classic group also unknown_member | fenced_instance | illegal_generation |
 -- rebalance_in_progress. All or nothing.

@@ -1,26 +1,24 @@
--- request: unused_since (absent: whenever it was used last), Redis ms.
--- reply: status ok | unknown_group | group_not_empty | used. The generation and the ids that are refused outlive the
--- group for a day.
+-- request: unused_since (absent: whenever it was used last), Redis ms; above (where something is kept beside Redis): the
+-- highest version there.
+-- reply: status ok | unknown_group | group_not_empty | used; version: what there was of the group has no higher one.
 
+local version = math.max(request.above or 0, forgotten, now)
 if not exists then
-  return finish({ status = 'unknown_group' })
+  return finish({ status = 'unknown_group', version = version })
 end
 if redis.call('ZCARD', SESSIONS) > 0 then
   return finish({ status = 'group_not_empty' })
 end
-if request.unused_since then
-  local last = tonumber(redis.call('HGET', STATE, 'emptied') or redis.call('HGET', STATE, 'created'))
-  for _, packed in ipairs(redis.call('HVALS', OFFSETS)) do
-    last = math.max(last, cmsgpack.unpack(packed)[4])
-  end
-  if last >= request.unused_since then
-    return finish({ status = 'used' })
-  end
+local last = tonumber(redis.call('HGET', STATE, 'emptied') or created_ms)
+for _, packed in ipairs(redis.call('HVALS', OFFSETS)) do
+  local entry = cmsgpack.unpack(packed)
+  version, last = math.max(version, entry[2]), math.max(last, entry[4])
 end
-local reply = finish({ status = 'ok' })
-redis.call('DEL', MEMBERS, SESSIONS, HELD, OWNERS, MOVES, REVOKED, TOPICS, OFFSETS, INSTANCES, ATTEMPTS, UNSAVED,
-  PROTOCOLS, ASSIGNMENTS, ARRIVED)
-redis.call('HDEL', STATE, 'created', 'stale', 'hold', 'emptied', 'urgent', 'rebalanced', 'type', 'phase', 'joined',
-  'deadline', 'extends', 'protocol_type', 'protocol', 'leader')
-redis.call('PEXPIRE', STATE, int(REFUSED_MS))
+if request.unused_since and last >= request.unused_since then
+  return finish({ status = 'used' })
+end
+version = math.max(version, created_ms)
+local reply = finish({ status = 'ok', version = version })
+forget_up_to(version)
+wipe()
 return reply

@@ -1,8 +1,9 @@
 -- Forgets what the group has committed in some partitions: who gets them next begins where its policy says.
 --
--- request: restores, keeper (where something is kept beside Redis), partitions.
+-- request: restores, keeper, above, the highest version there (where something is kept beside Redis), partitions.
 -- reply: status ok | unknown_group | group_not_empty (nobody knows what its members read); subscribed: those of
--- `partitions` that stay, as members read their topics.
+-- `partitions` that stay, as members read their topics; had: those of the others that had an offset; version: none of
+-- them had a higher one.
 
 if not exists then
   return finish({ status = 'unknown_group' })
@@ -21,14 +22,21 @@ for _, packed in ipairs(redis.call('HVALS', MEMBERS)) do
   end
 end
 
-local subscribed = {}
+local subscribed, had = {}, {}
+local version = math.max(request.above or 0, forgotten, now)
 for _, partition in ipairs(request.partitions) do
+  local packed = redis.call('HGET', OFFSETS, partition)
   if read[string.match(partition, '^(.-)/')] then
     subscribed[#subscribed + 1] = partition
   else
+    if packed then
+      had[#had + 1] = partition
+      version = math.max(version, cmsgpack.unpack(packed)[2])
+    end
     redis.call('HDEL', OFFSETS, partition)
     redis.call('HDEL', ATTEMPTS, partition)
     saved(partition)
   end
 end
-return finish({ status = 'ok', subscribed = subscribed })
+forget_up_to(version)
+return finish({ status = 'ok', subscribed = subscribed, had = had, version = version })

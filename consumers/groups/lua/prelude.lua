@@ -38,7 +38,7 @@ local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 
 local stored = redis.call('HMGET', STATE, 'generation', 'revision', 'stale', 'run_id', 'hold', 'created', 'lost',
-  'regained')
+  'regained', 'forgotten')
 local generation_before = tonumber(stored[1] or 0)
 local generation = generation_before
 local revision = tonumber(stored[2] or 0)
@@ -47,8 +47,11 @@ local hold = tonumber(stored[5] or 0)
 -- Generations between these two were issued by a Redis that has lost them since, if by any.
 local lost = tonumber(stored[7] or 0)
 local regained = tonumber(stored[8] or 0)
+local created_ms = tonumber(stored[6] or 0)
 local exists = stored[6] ~= false
 local created = false
+-- Up to which version offsets were forgotten, or the group as a whole: what comes after that is above it.
+local forgotten = tonumber(stored[9] or 0)
 local state_dirty = false
 -- Of a classic group: how far a rebalance is, the generation that its members have, and when the phase ends (0: never).
 local of_classic = redis.call('HMGET', STATE, 'type', 'phase', 'joined', 'deadline')
@@ -172,7 +175,7 @@ end
 local function create()
   if not exists then
     redis.call('PERSIST', STATE)
-    redis.call('HSET', STATE, 'created', int(now))
+    redis.call('HSET', STATE, 'created', int(math.max(now, forgotten + 1)))
     if request.log then
       keeper = request.keeper > keeper and request.keeper or keeper
       redis.call('HSET', STATE, RESTORED, stored[4], KEEPER, keeper)
@@ -364,13 +367,34 @@ local function saved(partition)
 end
 
 -- Versions rise like generations: a snapshot taken before a loss never outranks what was committed after it.
-local function put_offset(partition, offset, metadata, delivered, urgent)
+local function put_offset(partition, offset, metadata, delivered, urgent, leader_epoch)
   local packed = redis.call('HGET', OFFSETS, partition)
   local former = packed and cmsgpack.unpack(packed) or { -1, 0 }
   local version = former[2]
   pass_attempts(partition, former[1], offset, delivered)
-  redis.call('HSET', OFFSETS, partition, cmsgpack.pack({ offset, math.max(version + 1, now), metadata, now }))
+  version = math.max(version + 1, forgotten + 1, now)
+  redis.call('HSET', OFFSETS, partition, cmsgpack.pack({ offset, version, metadata, now, leader_epoch }))
   unsaved(partition, urgent or offset < former[1] or former[1] < 0)
+end
+
+-- What there is of up to `version` is forgotten.
+local function forget_up_to(version)
+  if version > forgotten then
+    forgotten = version
+    redis.call('HSET', STATE, 'forgotten', int(forgotten))
+    if not exists then
+      redis.call('PEXPIRE', STATE, int(REFUSED_MS))
+    end
+  end
+end
+
+-- The group is no more. Its generation, the ids that are refused and what was forgotten outlive it for a day.
+local function wipe()
+  redis.call('DEL', MEMBERS, SESSIONS, HELD, OWNERS, MOVES, REVOKED, TOPICS, OFFSETS, INSTANCES, ATTEMPTS, UNSAVED,
+    PROTOCOLS, ASSIGNMENTS, ARRIVED)
+  redis.call('HDEL', STATE, 'created', 'stale', 'hold', 'emptied', 'urgent', 'rebalanced', 'type', 'phase', 'joined',
+    'deadline', 'extends', 'protocol_type', 'protocol', 'leader', 'summary')
+  redis.call('PEXPIRE', STATE, int(REFUSED_MS))
 end
 
 -- The commit rule: the partitions of `commits` that `member` may not commit at generation `sent`.
@@ -409,7 +433,7 @@ end
 
 local function put_offsets(commits, urgent)
   for _, commit in ipairs(commits) do
-    put_offset(commit[1], commit[2], commit[3], commit[4], urgent)
+    put_offset(commit[1], commit[2], commit[3], commit[4], urgent, commit[5])
   end
 end
 

@@ -1,6 +1,6 @@
 -- request: restores, keeper, all (also those that `_offsets` has).
 -- reply: status ok; entries of {partition, offset, version, metadata, ms, partitions its topic had when the group first
--- read it, 0 for not yet}: those that `_offsets` is yet to have.
+-- read it, 0 for not yet, leader epoch, -1 for none}: those that `_offsets` is yet to have.
 
 local seen = {}
 local topics = redis.call('HGETALL', TOPICS)
@@ -15,7 +15,7 @@ for _, partition in ipairs(redis.call('HKEYS', key)) do
   if packed then
     local entry = cmsgpack.unpack(packed)
     local topic = string.match(partition, '^(.*)/')
-    entries[#entries + 1] = { partition, entry[1], entry[2], entry[3], entry[4], seen[topic] or 0 }
+    entries[#entries + 1] = { partition, entry[1], entry[2], entry[3], entry[4], seen[topic] or 0, entry[5] or -1 }
   else
     saved(partition)
   end

@@ -16,6 +16,7 @@ from siltlog.consumers.kafka import classic as classic_module
 from siltlog.consumers.kafka.classic import ClassicGroups, Joined
 from siltlog.consumers.kafka.epoch import generation_of
 from siltlog.infra.kafka.errors import KafkaError
+from siltlog.infra.redis.keys import group_key
 
 Scenario = Callable[[ClassicRig], Awaitable[None]]
 
@@ -386,6 +387,31 @@ def test_nothing_is_planned_for_a_classic_group(valkey_url: str) -> None:
     played(valkey_url, scenario)
 
 
+def test_a_join_reads_itself_and_not_all_others(valkey_url: str) -> None:
+    async def scenario(r: ClassicRig) -> None:
+        async def reads_of_all(count: int) -> int:
+            """How often all of a hash was read while one more joined."""
+            await r.of.redis.command("CONFIG", "RESETSTAT")
+            coming.append(asyncio.ensure_future(r.join()))
+            await until(lambda: _joined(r, count))
+            told = await r.of.redis.command("INFO", "commandstats")
+            return sum(int(told.get(f"cmdstat_{name}", {"calls": 0})["calls"]) for name in ("hgetall", "hvals"))
+
+        coming = [asyncio.ensure_future(r.join())]
+        await until(lambda: _joined(r, 1))
+        reads = [await reads_of_all(count) for count in range(2, 8)]
+        assert reads == [0] * 6, reads
+        for join in coming:
+            join.cancel()
+        await asyncio.gather(*coming, return_exceptions=True)
+
+    played(valkey_url, scenario, delay_ms=20_000)
+
+
+async def _joined(r: ClassicRig, count: int) -> bool:
+    return bool(await r.of.redis.command("ZCARD", group_key("g", "sessions")) == count)
+
+
 def test_a_lost_redis_and_a_server_that_ends(valkey_url: str) -> None:
     async def scenario(r: ClassicRig) -> None:
         a, b = await pair(r)
@@ -412,8 +438,8 @@ def test_what_a_member_sends_is_bounded(valkey_url: str, monkeypatch: pytest.Mon
         long = "p" * 1_001
         assert (await r.join(protocols=[(long, b"")])).error == KafkaError.INVALID_REQUEST
         assert (await r.join(protocol_type=long)).error == KafkaError.INVALID_REQUEST
-        for names in (("range", "range"), ("",), ("range", "")):
-            sent = [(name, b"") for name in names]
+        for protocols in (("range", "range"), ("",), ("range", "")):
+            sent = [(name, b"") for name in protocols]
             assert (await r.join(protocols=sent)).error == KafkaError.INCONSISTENT_GROUP_PROTOCOL
         a = await r.join(protocols=[("range", bytes(range(246, 256)))])
         assert a.members[0].metadata == bytes(range(246, 256))

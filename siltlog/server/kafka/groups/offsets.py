@@ -12,6 +12,7 @@ from siltlog.consumers.groups.messages import (
     CommittedOffset,
     CommittedState,
     Committing,
+    KafkaOffset,
     PartitionName,
 )
 from siltlog.consumers.groups.offsets import Offsets
@@ -22,6 +23,7 @@ from siltlog.consumers.reading.view import Key
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.kafka.errors import KafkaError, group_error
+from siltlog.infra.records import NO_LEADER_EPOCH
 from siltlog.infra.security.access import Right
 from siltlog.server.kafka.call import Answer, Call
 from siltlog.server.kafka.topic_ids import TopicIds, id_bytes
@@ -80,8 +82,9 @@ class GroupOffsets:
                 answer = {"partition_index": part["partition_index"], "error_code": refused or _wrong(part)}
                 answers.append(answer)
                 if name is not None and not answer["error_code"]:
-                    at = CommittedOffset(
-                        name, part["partition_index"], part["committed_offset"], part["committed_metadata"] or ""
+                    at = KafkaOffset(
+                        *(name, part["partition_index"], part["committed_offset"], part["committed_metadata"] or ""),
+                        leader_epoch=part["committed_leader_epoch"],
                     )
                     # Of two for a partition the last one holds, as with Kafka's brokers.
                     kept = wanted.setdefault((name, at.partition), _Wanted(at, []))
@@ -252,6 +255,7 @@ def _told(partition: int, entry: CommittedState | None, error: KafkaError = Kafk
     return {
         "partition_index": partition,
         "committed_offset": NOTHING if entry is None else entry.offset,
+        "committed_leader_epoch": NO_LEADER_EPOCH if entry is None else entry.leader_epoch,
         "metadata": "" if entry is None else entry.metadata,
         "error_code": error,
     }

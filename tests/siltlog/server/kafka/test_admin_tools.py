@@ -106,7 +106,8 @@ def test_settings(orders: Place) -> None:
 
 def test_offsets_and_deleted_records(orders: Place, tmp_path: Path) -> None:
     assert orders.offsets() == ["orders:0:3", "orders:1:2"]
-    assert orders.offsets("--time", "earliest") == ["orders:0:0", "orders:1:0"]
+    for earliest in ("earliest", "earliest-local"):
+        assert orders.offsets("--time", earliest) == ["orders:0:0", "orders:1:0"]
     assert orders.offsets("--time", "1700000000002") == ["orders:0:1", "orders:1:1"]
     assert orders.offsets("--time", "max-timestamp") == ["orders:0:2", "orders:1:1"]
     wanted = [{"topic": TOPIC, "partition": 0, "offset": 2}, {"topic": TOPIC, "partition": 1, "offset": -1}]
@@ -115,7 +116,8 @@ def test_offsets_and_deleted_records(orders: Place, tmp_path: Path) -> None:
     deleted = orders.run("kafka-delete-records", "--offset-json-file", str(file))
     assert "partition: orders-0\tlow_watermark: 2" in deleted
     assert "partition: orders-1\tlow_watermark: 2" in deleted
-    assert orders.offsets("--time", "earliest") == ["orders:0:2", "orders:1:2"]
+    for earliest in ("earliest", "earliest-local"):
+        assert orders.offsets("--time", earliest) == ["orders:0:2", "orders:1:2"]
     wanted[0]["offset"] = 9
     file.write_text(json.dumps({"version": 1, "partitions": wanted}))
     assert "OffsetOutOfRange" in orders.run("kafka-delete-records", "--offset-json-file", str(file))

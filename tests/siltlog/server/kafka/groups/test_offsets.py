@@ -142,6 +142,37 @@ def test_what_http_commits_kafka_tells(both: Both, tape: Tape, group: str, versi
         assert (part["partition_index"], part["committed_offset"], part["metadata"]) == (1, 11, "theirs")
 
 
+@pytest.mark.rule("KF17")
+def test_a_leader_epoch_is_told_as_it_was_committed(both: Both, tape: Tape, valkey_url: str, group: str) -> None:
+    def told(version: int) -> list[int]:
+        named = {"name": "t", "partition_indexes": [0, 1]}
+        if version >= 8:
+            [answer] = tape.ask(FETCH, version, groups=[{"group_id": group, "topics": [named]}])["groups"]
+        else:
+            answer = tape.ask(FETCH, version, group_id=group, topics=[named])
+        return [part.get("committed_leader_epoch", -1) for part in answer["topics"][0]["partitions"]]
+
+    def commit_epoch(number: int, epoch: int) -> None:
+        part = {
+            "partition_index": number,
+            "committed_offset": 5,
+            "committed_metadata": "",
+            "committed_leader_epoch": epoch,
+        }
+        answer = tape.ask(COMMIT, 9, group_id=group, topics=[{"name": "t", "partitions": [part]}])
+        assert answer["topics"][0]["partitions"][0]["error_code"] == 0
+
+    commit_epoch(0, 7)
+    commit_epoch(1, -1)
+    assert told(9) == told(5) == [7, -1] and told(4) == [-1, -1]
+    emptied(valkey_url)
+    assert told(9) == [7, -1]
+    # Whoever commits without one says nothing of it.
+    offset = {"topic": "t", "partition": 0, "offset": 6}
+    assert both[0].json("PUT", f"/v1/groups/{group}/offsets", {"offsets": [offset]}).status == 204
+    assert told(9) == [-1, -1]
+
+
 def test_several_groups_in_one_request_and_one_that_is_not(both: Both, tape: Tape, group: str) -> None:
     commit(tape, group, ("t", 0, 3))
     asked = [{"group_id": name, "topics": None} for name in (group, "nobody", "", group)]
