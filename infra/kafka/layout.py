@@ -1,40 +1,48 @@
 """Where the parts of a batch's records are: found by a loop, or of many records by numpy at once."""
 
-from array import array
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from siltlog.infra.arrow.arrays import binary_array, fixed_array
+from siltlog.infra.kafka.spans import (
+    RECORD_BYTES_MIN,
+    UINT32_MAX,
+    VARINT_BYTES_MAX,
+    VARLONG_BYTES_MAX,
+    Numbers,
+    expect,
+    spans,
+    unsigned,
+    varints,
+)
 from siltlog.infra.kafka.wire import Malformed
 
 FEW = 20
 """Up to so many records a loop is faster."""
 HEADERS_MAX = 1_000
 """A record has so many at most: numpy takes a round for each, and a stranger's could have millions of two bytes."""
-RECORD_BYTES_MIN = 7
-_SAME_BEFORE = 8
-"""After so many records in a row of one size it is looked whether more are; twice as many each time that few were."""
-_SAME_MORE = 64
-_SAME_RECORDS_MIN = 256
-"""Of fewer records in all a look would take as long as it saves."""
 _PADDING = bytes(32)
 """Numbers of variable length may be read that begin where the records end."""
-_VARINT_BYTES_MAX = 5
-_VARLONG_BYTES_MAX = 10
-_UINT32_MAX = 2**32 - 1
-Numbers = npt.NDArray[np.int64]
 _NO_BOUNDS = np.empty((0, 2, 2), np.int64)
 _NO_NULLS = np.empty(0, np.bool_)
-_OFFSETS = np.arange(1 << 13)
-"""Those that take two bytes at most."""
-_ONE_BYTE_OFFSETS = 1 << 6
-_OFFSET_SIZES = np.where(_OFFSETS < _ONE_BYTE_OFFSETS, 1, 2)
-_OFFSET_FIRST = np.where(_OFFSETS < _ONE_BYTE_OFFSETS, 2 * _OFFSETS, 2 * _OFFSETS & 0x7F | 0x80).astype(np.uint8)
-_OFFSET_SECOND = (2 * _OFFSETS >> 7).astype(np.uint8)
+_OFFSETS_MAX = 1 << 15
+"""A mebibyte has so many records at most, unless they are smaller than 32 bytes."""
+_OFFSETS_OF_SIZE = (1 << 6, 1 << 13, 1 << 20)
+"""Those below take one byte, two bytes, three."""
+
+
+def _offset_bytes() -> tuple[Numbers, tuple[npt.NDArray[np.uint8], ...]]:
+    """The bytes that each of the offsets takes, and what the first one is, the second, and the third."""
+    offsets = np.arange(_OFFSETS_MAX)
+    sizes = 1 + np.searchsorted(_OFFSETS_OF_SIZE, offsets, side="right")
+    parts = [2 * offsets >> 7 * part & 0x7F | np.where(sizes > part + 1, 0x80, 0) for part in range(3)]
+    return sizes, tuple(part.astype(np.uint8) for part in parts)
+
+
+_OFFSET_SIZES, _OFFSET_BYTES = _offset_bytes()
 
 
 # Not frozen: of one record that would be a good part of the time that all of this takes.
@@ -126,28 +134,16 @@ def _varint(records: memoryview, at: int) -> tuple[int, int]:
     value = records[at]
     if value < 0x80:
         return value >> 1 ^ -(value & 1), at + 1
-    value, at = _unsigned(records, at, _VARINT_BYTES_MAX)
-    if value > _UINT32_MAX:
+    value, at = unsigned(records, at, VARINT_BYTES_MAX)
+    if value > UINT32_MAX:
         raise Malformed("a number of variable length is above 32 bits")
     return value >> 1 ^ -(value & 1), at
 
 
 def _varlong(records: memoryview, at: int) -> tuple[int, int]:
-    value, at = _unsigned(records, at, _VARLONG_BYTES_MAX)
+    value, at = unsigned(records, at, VARLONG_BYTES_MAX)
     value &= 2**64 - 1
     return value >> 1 ^ -(value & 1), at
-
-
-def _unsigned(records: memoryview | bytes, at: int, bytes_max: int) -> tuple[int, int]:
-    value = shift = 0
-    for byte in records[at : at + bytes_max]:
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return value, at + shift // 7
-    if shift < 7 * bytes_max:
-        raise IndexError
-    raise Malformed(f"a number of variable length has more than {bytes_max} bytes")
 
 
 def _bytes(records: memoryview, at: int, end: int, name: str) -> tuple[int, int, bool]:
@@ -162,8 +158,8 @@ def by_numpy(records: memoryview, count: int) -> Layout:
     """Does what `layout` does."""
     content = b"".join((records, _PADDING))
     data = np.frombuffer(content, np.uint8)
-    starts, ends = _hop(content, data, len(records), count)
-    deltas, at = _varints(data, starts + 1, _VARLONG_BYTES_MAX)
+    starts, ends = spans(content, data, len(records), count)
+    deltas, at = varints(data, starts + 1, VARLONG_BYTES_MAX)
     at = _after_offsets(data, at)
     bounds, nulls = np.empty((count, 2, 2), np.int64), np.empty((count, 2), np.bool_)
     for part, name in enumerate(("key", "value")):
@@ -173,129 +169,36 @@ def by_numpy(records: memoryview, count: int) -> Layout:
         header_counts, at = np.zeros(count, np.int64), at + 1
         header_bounds, header_nulls = _NO_BOUNDS, _NO_NULLS
     else:
-        header_counts, at = _varints(data, at, _VARINT_BYTES_MAX)
-        _expect((header_counts >= 0) & (header_counts <= HEADERS_MAX), f"it has more than {HEADERS_MAX} headers")
+        header_counts, at = varints(data, at, VARINT_BYTES_MAX)
+        expect((header_counts >= 0) & (header_counts <= HEADERS_MAX), f"it has more than {HEADERS_MAX} headers")
         # Two bytes at least for each, so that no room is laid out for headers that are not there.
-        _expect(2 * header_counts <= ends - at, "its headers do not fit into its bytes")
+        expect(2 * header_counts <= ends - at, "its headers do not fit into its bytes")
         header_bounds, header_nulls, at = _headers(data, at, ends, header_counts)
-    _expect(at == ends, "it ends too early or too late")
+    expect(at == ends, "it ends too early or too late")
     return Layout(deltas, bounds, nulls, header_counts, header_bounds, header_nulls)
-
-
-def _hop(content: bytes, data: npt.NDArray[np.uint8], size: int, count: int) -> tuple[Numbers, Numbers]:
-    """Where each record begins, after its length, and where it ends; `size` bytes of `content` are theirs.
-
-    Each tells where the next one is. Where several are of one size it is tried whether more are, all at once.
-    """
-    starts, ends = (array("q", bytes(8 * count)) for _ in range(2))
-    at = first = last = since = index = 0
-    enough = _SAME_BEFORE if count >= _SAME_RECORDS_MIN else count
-    try:
-        while first < count:
-            for index in range(first, count):
-                begun = at
-                length = content[at]
-                if length < 0x80:
-                    at += 1
-                elif (second := content[at + 1]) < 0x80:
-                    length = length & 0x7F | second << 7
-                    at += 2
-                else:
-                    length, at = _unsigned(content, at, _VARINT_BYTES_MAX)
-                starts[index] = at
-                at += length >> 1
-                if length & 1 or length < 2 * (RECORD_BYTES_MIN - 1) or at > size or length > _UINT32_MAX:
-                    own = length >> 1 ^ -(length & 1)
-                    raise Malformed(f"it has {own} bytes, and {size - starts[index]} are left")
-                ends[index] = at
-                if length != last:
-                    last = length
-                    since = index
-                elif index - since == enough:
-                    break
-            first = index + 1
-            if first == count:
-                break
-            more = _of_one_size(data, begun, at, size, count - first)
-            if more:
-                steps = (at - begun) * np.arange(1, more + 1)
-                np.frombuffer(starts, np.int64)[first : first + more] = starts[index] + steps
-                np.frombuffer(ends, np.int64)[first : first + more] = at + steps
-                first += more
-                at += (at - begun) * more
-            if more < _SAME_MORE:
-                enough *= 2
-    except Malformed as error:
-        raise error.within(f"record {index}") from None
-    except IndexError:
-        raise Malformed("the bytes end within it", f"record {index}") from None
-    if at != size:
-        raise Malformed(f"{size - at} bytes follow the records")
-    return np.frombuffer(starts, np.int64), np.frombuffer(ends, np.int64)
-
-
-def _of_one_size(data: npt.NDArray[np.uint8], begun: int, at: int, size: int, most: int) -> int:
-    """How many records after the one from `begun` to `at` are of its size: as many as begin with the same length."""
-    step = at - begun
-    most = min(most, (size - at) // step)
-    prefix = 1
-    while data[begun + prefix - 1] >= 0x80:
-        prefix += 1
-    for part in range(prefix):
-        # Up to `most` lie within `size`, and so do their first bytes.
-        differ = data[at + part : at + step * most : step][:most] != data[begun + part]
-        if differ.any():
-            most = int(np.argmax(differ))
-    return most
 
 
 def _after_offsets(data: npt.NDArray[np.uint8], at: Numbers) -> Numbers:
     """Takes the offsets at the places `at`, which have to be 0, 1, 2, …; gives the places after them."""
     count = len(at)
-    if count <= len(_OFFSETS):
+    if count <= _OFFSETS_MAX and _are_offsets(data, at):
         # As every client writes them.
-        later = slice(_ONE_BYTE_OFFSETS, count)
-        first, second = data.take(at), data.take(at[later] + 1)
-        if (first == _OFFSET_FIRST[:count]).all() and (second == _OFFSET_SECOND[later]).all():
-            return at + _OFFSET_SIZES[:count]
-    offsets, at = _varints(data, at, _VARINT_BYTES_MAX)
-    _expect(offsets == np.arange(count), "its offset is not the next one")
+        return at + _OFFSET_SIZES[:count]
+    offsets, at = varints(data, at, VARINT_BYTES_MAX)
+    expect(offsets == np.arange(count), "its offset is not the next one")
     return at
 
 
-def _expect(holds: npt.NDArray[np.bool_], what: str, rows: Numbers | None = None) -> None:
-    """Raises Malformed for the first record (one of `rows`, or of all) for which something does not hold."""
-    if not holds.all():
-        index = int(np.argmin(holds))
-        raise Malformed(what, f"record {index if rows is None else rows[index]}")
-
-
-def _varints(
-    data: npt.NDArray[np.uint8], at: Numbers, bytes_max: int, records: Numbers | None = None
-) -> tuple[Numbers, Numbers]:
-    """The numbers at the places `at` (shape (n,)) of `records`, or of all, and the places after them."""
-    value = data.take(at).astype(np.int64)
-    at = at + 1
-    more = np.flatnonzero(value >= 0x80)
-    if not len(more):
-        return value >> 1 ^ -(value & 1), at
-    # All of them mostly, or few.
-    rows: Any = slice(None) if len(more) == len(at) else more
-    value &= 0x7F
-    shift = 7
-    while len(more):
-        if shift == 7 * bytes_max:
-            first = more[0] if records is None else records[more[0]]
-            raise Malformed(f"a number of variable length has more than {bytes_max} bytes", f"record {first}")
-        byte = data.take(at[rows]).astype(np.int64)
-        value[rows] |= (byte & 0x7F) << shift
-        at[rows] += 1
-        rows = more = more[byte >= 0x80]
-        shift += 7
-    unsigned = value.view(np.uint64)
-    if bytes_max == _VARINT_BYTES_MAX and shift > 7 * (_VARINT_BYTES_MAX - 1):
-        _expect(unsigned <= _UINT32_MAX, "a number of variable length is above 32 bits", records)
-    return (unsigned >> np.uint64(1)).view(np.int64) ^ -(value & 1), at
+def _are_offsets(data: npt.NDArray[np.uint8], at: Numbers) -> bool:
+    """Whether at the places `at` the offsets are written in as few bytes as they take."""
+    count = len(at)
+    for part, (first, own) in enumerate(zip((0, *_OFFSETS_OF_SIZE), _OFFSET_BYTES, strict=False)):
+        if first >= count:
+            break
+        places = at[first:] + part if part else at
+        if (data.take(places) != own[first:count]).any():
+            return False
+    return True
 
 
 def _parts(
@@ -308,12 +211,33 @@ def _parts(
     rows: Numbers | None = None,
 ) -> Numbers:
     """Fills in start and end of bytes after their lengths, and whether they are null; gives the places after them."""
-    lengths, at = _varints(data, at, _VARINT_BYTES_MAX, rows)
-    after = at + np.maximum(lengths, 0)
-    _expect((lengths >= -1) & (after <= ends), f"its {name} does not fit into its bytes", rows)
+    same = _one_length(data, at)
+    if same is not None:
+        length, size = same
+        at = at + size
+        after = at + length if length > 0 else at
+        fits = after <= ends
+        nulls[:] = length < 0
+    else:
+        lengths, at = varints(data, at, VARINT_BYTES_MAX, rows)
+        after = at + np.maximum(lengths, 0)
+        fits = (lengths >= -1) & (after <= ends)
+        np.less(lengths, 0, out=nulls)
+    expect(fits, f"its {name} does not fit into its bytes", rows)
     bounds[:, 0], bounds[:, 1] = at, after
-    np.less(lengths, 0, out=nulls)
     return after
+
+
+def _one_length(data: npt.NDArray[np.uint8], at: Numbers) -> tuple[int, int] | None:
+    """The length at all of the places `at`, and the bytes that it takes there; None where they differ, or are long."""
+    place = int(at[0])
+    first, second = data[place : place + 2].tolist()
+    size = 1 if first < 0x80 else 2
+    number = first if size == 1 else first & 0x7F | second << 7
+    length = number >> 1 ^ -(number & 1)
+    if (size == 2 and second >= 0x80) or length < -1 or (data.take(at) != first).any():
+        return None
+    return None if size == 2 and (data.take(at + 1) != second).any() else (length, size)
 
 
 def _headers(
@@ -329,7 +253,7 @@ def _headers(
         part, missing = np.empty((len(rows), 2, 2), np.int64), np.empty((len(rows), 2), np.bool_)
         for which, name in enumerate(("name of a header", "value of a header")):
             places = _parts(data, places, stops, name, part[:, which], missing[:, which], rows)
-        _expect(~missing[:, 0], "the name of a header is null", rows)
+        expect(~missing[:, 0], "the name of a header is null", rows)
         bounds[firsts[rows] + number], nulls[firsts[rows] + number] = part, missing[:, 1]
         at[rows] = places
     return bounds, nulls, at

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from siltlog.infra.arrow.arrays import binary_values, numbers_of, validity_of
 from siltlog.infra.kafka.batch import CONTROL, CRC_START, HEAD, LENGTH_END, MAGIC, TRANSACTIONAL
 from siltlog.infra.kafka.compression import NO_CODEC, SMALL_BYTES, deflated
-from siltlog.infra.kafka.layout import Numbers
+from siltlog.infra.kafka.spans import Numbers
 from siltlog.infra.kafka.wire import Buffer
 from siltlog.infra.store.checksum import crc32c
 
