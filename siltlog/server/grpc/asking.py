@@ -45,6 +45,8 @@ class Method(NamedTuple):
     request: type[Message]
     asked: Callable[[Any], Asked]
     answered: Callable[[Any, bytes], Message]
+    carrying: Callable[[Any, bytes], Asked] | None = None
+    """What a request asks for whose Arrow stream was taken out of it."""
 
 
 def parsed(kind: type[M], data: bytes) -> M:
@@ -59,8 +61,11 @@ def parsed(kind: type[M], data: bytes) -> M:
 # Publishing.
 
 
-def publish(message: pb.PublishRequest) -> Asked:
-    if message.HasField("arrow_stream") and message.records:
+def publish(message: pb.PublishRequest, stream: bytes | None = None) -> Asked:
+    """`stream` is the message's Arrow stream, where that was taken out of it."""
+    if stream is None and message.HasField("arrow_stream"):
+        stream = message.arrow_stream
+    if stream is not None and message.records:
         raise problem("invalid_request", "records and arrow_stream are both given; send one")
     query: dict[str, str | int] = {}
     if message.acks:
@@ -78,7 +83,7 @@ def publish(message: pb.PublishRequest) -> Asked:
         path=f"/v1/topics/{segment('topic', message.topic)}/records",
         query=query,
         headers=headers,
-        body=message.arrow_stream if message.HasField("arrow_stream") else published_stream(message.records),
+        body=published_stream(message.records) if stream is None else stream,
     )
 
 
@@ -329,7 +334,7 @@ def _named(field: str, number: Any, known: Mapping[Any, str]) -> str:
 
 
 METHODS: Mapping[str, Method] = {
-    "Publish": Method(pb.PublishRequest, publish, published),
+    "Publish": Method(pb.PublishRequest, publish, published, carrying=publish),
     "Fetch": Method(pb.FetchRequest, fetch, fetch_answered),
     "ListOffsets": Method(pb.ListOffsetsRequest, list_offsets, offsets),
     "CreateTopic": Method(pb.CreateTopicRequest, create_topic, topic),

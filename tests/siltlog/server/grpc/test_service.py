@@ -3,6 +3,7 @@
 import base64
 import http.client
 import socket
+import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from http_rig import NO_REDIS, Http
 
 from siltlog.infra.clock import parse_us
 from siltlog.infra.grpc.made import silt_pb2 as pb
+from siltlog.server.grpc.assembly import FRAME_BYTES_MAX, WINDOW_BYTES
 
 REQUEST_BYTES_MAX = 1024 * 1024
 
@@ -149,6 +151,27 @@ def test_an_arrow_stream_goes_in_and_comes_out(both: Both) -> None:
     with pytest.raises(Problem) as failed:
         both.grpc.Publish(topic="streamed", arrow_stream=b"garbage", records=[record(value=b"x")])
     assert (failed.value.reason, failed.value.code) == ("invalid_request", grpc.StatusCode.INVALID_ARGUMENT)
+
+
+def test_a_large_arrow_stream_is_the_same_request_as_a_small_one(both: Both) -> None:
+    both.http.create("bulk", partitions=2)
+    count = 10_000
+    large = arrow(pa.table({"value": pa.array([b"%0100d" % number for number in range(count)], pa.binary())}))
+    acks = both.grpc.Publish(topic="bulk", arrow_stream=large, partition=1, acks=pb.ACKS_WAL)
+    assert [(it.partition, it.first_offset, it.count) for it in acks.partitions] == [(1, 0, count)]
+    read = both.http.get("/v1/topics/bulk/partitions/1/records?offset=9999").json["records"]
+    assert [row["value"] for row in read] == [f"{count - 1:0100d}"]
+    with pytest.raises(Problem) as failed:
+        both.grpc.Publish(topic="bulk", arrow_stream=large, records=[record(value=b"x")])
+    assert failed.value.reason == "invalid_request"
+    with pytest.raises(Problem) as failed:
+        both.grpc.Publish(topic="bulk", arrow_stream=b"x" * 100_000)
+    assert failed.value.reason == "malformed_body"
+    whole = pb.PublishRequest(topic="bulk", arrow_stream=large).SerializeToString()
+    for wrong in (b"\x0a\x01\xff" + whole, whole[:-1]):
+        with pytest.raises(grpc.RpcError) as broken:
+            both.grpc.channel.unary_unary("/silt.v1.Silt/Publish")(wrong, timeout=TIMEOUT_S)
+        assert Problem(broken.value).detail == "what was sent is no silt.v1.PublishRequest in protobuf"
 
 
 def test_a_publish_lands_once(both: Both) -> None:
@@ -406,6 +429,18 @@ def test_what_is_no_grpc_at_all_ends_its_own_connection_alone(both: Both) -> Non
         plain = http.client.HTTPConnection("127.0.0.1", both.port, timeout=TIMEOUT_S)
         plain.request("GET", "/healthz")
         plain.getresponse()
+
+
+def test_a_client_is_told_that_large_messages_may_come_in_large_parts(both: Both) -> None:
+    with (
+        socket.create_connection(("127.0.0.1", both.port), timeout=TIMEOUT_S) as connection,
+        connection.makefile("rb") as told,
+    ):
+        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+        head = told.read(9)
+        assert head[3] == 4, "SETTINGS come first (RFC 9113, section 3.4)"
+        said = dict(struct.iter_unpack(">HI", told.read(int.from_bytes(head[:3]))))
+    assert (said[5], said[4]) == (FRAME_BYTES_MAX, WINDOW_BYTES), "of a frame, and of a stream's first window"
 
 
 def test_a_method_that_is_not_there(both: Both) -> None:
