@@ -23,11 +23,6 @@ from siltlog.server.grpc.service import NAME, Service
 MESSAGE_ROOM_BYTES = 1024 * 1024
 """A message that is above the limit of requests by less than this is refused in our words; gRPC refuses larger ones
 before they are read."""
-FRAME_BYTES_MAX = 1024 * 1024
-"""A client may cut a message into parts of this size; otherwise they had 16 KiB, and each takes its time at both ends.
-What else is said on a connection waits while such a part comes."""
-WINDOW_BYTES = 4 * 1024 * 1024
-"""So much of a call may be on its way before anybody reads it. It counts in the memory of requests."""
 METADATA_BYTES_MAX = 32 * 1024
 STREAMS_MAX = 1_000
 """So many calls may be under way on a connection."""
@@ -88,8 +83,6 @@ def _options(request_bytes: int) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", request_bytes + MESSAGE_ROOM_BYTES),
         ("grpc.max_send_message_length", -1),
-        ("grpc.http2.max_frame_size", FRAME_BYTES_MAX),
-        ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
         ("grpc.max_metadata_size", METADATA_BYTES_MAX),
         ("grpc.absolute_max_metadata_size", METADATA_BYTES_MAX),
         ("grpc.max_concurrent_streams", STREAMS_MAX),

@@ -3,7 +3,6 @@
 import base64
 import http.client
 import socket
-import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,7 +16,6 @@ from http_rig import NO_REDIS, Http
 
 from siltlog.infra.clock import parse_us
 from siltlog.infra.grpc.made import silt_pb2 as pb
-from siltlog.server.grpc.assembly import FRAME_BYTES_MAX, WINDOW_BYTES
 
 REQUEST_BYTES_MAX = 1024 * 1024
 
@@ -429,18 +427,6 @@ def test_what_is_no_grpc_at_all_ends_its_own_connection_alone(both: Both) -> Non
         plain = http.client.HTTPConnection("127.0.0.1", both.port, timeout=TIMEOUT_S)
         plain.request("GET", "/healthz")
         plain.getresponse()
-
-
-def test_a_client_is_told_that_large_messages_may_come_in_large_parts(both: Both) -> None:
-    with (
-        socket.create_connection(("127.0.0.1", both.port), timeout=TIMEOUT_S) as connection,
-        connection.makefile("rb") as told,
-    ):
-        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
-        head = told.read(9)
-        assert head[3] == 4, "SETTINGS come first (RFC 9113, section 3.4)"
-        said = dict(struct.iter_unpack(">HI", told.read(int.from_bytes(head[:3]))))
-    assert (said[5], said[4]) == (FRAME_BYTES_MAX, WINDOW_BYTES), "of a frame, and of a stream's first window"
 
 
 def test_a_method_that_is_not_there(both: Both) -> None:
