@@ -9,7 +9,11 @@ import pyarrow as pa
 from siltlog.infra import names
 from siltlog.infra.columns import HEADERS, TIMESTAMP
 from siltlog.infra.grpc.made.silt_pb2 import Header, PublishRecord, Record
+from siltlog.infra.http.requests import encode_json
 
+FEW_RECORDS_MAX = 32
+FEW_BYTES_MAX = 16 * 1024
+"""Base64 takes a third more: larger bodies are Arrow."""
 _SCHEMA = pa.schema(
     [
         pa.field("key", pa.binary()),
@@ -50,6 +54,25 @@ def published_stream(records: Sequence[PublishRecord]) -> bytes:
     schema = pa.schema([_SCHEMA.field(at) for at in kept])
     batch = pa.RecordBatch.from_arrays([columns[at] for at in kept], schema=schema)
     return b"".join((schema.serialize(), batch.serialize(), _END))
+
+
+def few_published(records: Sequence[PublishRecord]) -> bytes | None:
+    """A few small records of a publish in JSON; None where they are more, or say more than a key and a value.
+
+    The log keeps such one by one until their group commit; columns of a record each would cost it several times that.
+    """
+    if len(records) > FEW_RECORDS_MAX or any(map(_has_more, records)):
+        return None
+    rows = [
+        {
+            # A value of null is a tombstone.
+            **({"value_base64": record.value} if record.HasField("value") else {"value": None}),
+            **({"key_base64": record.key} if record.HasField("key") else {}),
+        }
+        for record in records
+    ]
+    body = encode_json({"records": rows})
+    return body if len(body) <= FEW_BYTES_MAX else None
 
 
 def fetched(stream: bytes) -> tuple[list[dict[str, Any]], pa.RecordBatchReader]:

@@ -24,6 +24,9 @@ from siltlog.infra.http.memory import SMALL_BYTES, InFlight
 from siltlog.infra.telemetry import Logger
 
 INNER_FILE = "grpc"
+HOP_BYTES = 1024 * 1024
+"""So much of a connection may be in the socket to the server. With the system's default a body of 1 MiB made both sides
+wait for each other again and again."""
 _NUMBER = re.compile(r"/(\d+)\Z")
 
 
@@ -72,6 +75,7 @@ class Relay:
         connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             connecting.setblocking(False)
+            connecting.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, HOP_BYTES)
             connecting.bind(str(own))
             loop = asyncio.get_running_loop()
             await loop.sock_connect(connecting, str(self.inner_path))

@@ -13,7 +13,7 @@ from siltlog.infra.clock import TIME_MAX_US, TIME_MIN_US, format_us
 from siltlog.infra.errors import problem
 from siltlog.infra.grpc.calls import Asked, segment
 from siltlog.infra.grpc.made import silt_pb2 as pb
-from siltlog.infra.grpc.records import add_records, fetched, published_stream
+from siltlog.infra.grpc.records import add_records, fetched, few_published, published_stream
 from siltlog.infra.grpc.status import problem_of
 from siltlog.infra.http.requests import encode_json
 from siltlog.ingest.publish.answers import Published
@@ -45,6 +45,8 @@ class Method(NamedTuple):
     request: type[Message]
     asked: Callable[[Any], Asked]
     answered: Callable[[Any, bytes], Message]
+    carrying: Callable[[Any, bytes], Asked] | None = None
+    """What a request asks for whose Arrow stream was taken out of it."""
 
 
 def parsed(kind: type[M], data: bytes) -> M:
@@ -59,8 +61,11 @@ def parsed(kind: type[M], data: bytes) -> M:
 # Publishing.
 
 
-def publish(message: pb.PublishRequest) -> Asked:
-    if message.HasField("arrow_stream") and message.records:
+def publish(message: pb.PublishRequest, stream: bytes | None = None) -> Asked:
+    """`stream` is the message's Arrow stream, where that was taken out of it."""
+    if stream is None and message.HasField("arrow_stream"):
+        stream = message.arrow_stream
+    if stream is not None and message.records:
         raise problem("invalid_request", "records and arrow_stream are both given; send one")
     query: dict[str, str | int] = {}
     if message.acks:
@@ -68,7 +73,8 @@ def publish(message: pb.PublishRequest) -> Asked:
     for name in ("timeout_ms", "partition"):
         if message.HasField(name):
             query[name] = getattr(message, name)
-    headers = {"Content-Type": names.MEDIA_ARROW}
+    media, body = (names.MEDIA_ARROW, stream) if stream is not None else _records(message)
+    headers = {"Content-Type": media}
     if message.HasField("idempotency_key"):
         headers[names.HEADER_IDEMPOTENCY_KEY] = message.idempotency_key
     if message.HasField("producer"):
@@ -78,8 +84,15 @@ def publish(message: pb.PublishRequest) -> Asked:
         path=f"/v1/topics/{segment('topic', message.topic)}/records",
         query=query,
         headers=headers,
-        body=message.arrow_stream if message.HasField("arrow_stream") else published_stream(message.records),
+        body=body,
     )
+
+
+def _records(message: pb.PublishRequest) -> tuple[str, bytes]:
+    """The media type and the body of a publish of records."""
+    # A key of idempotency knows its request by the bytes of the body: they stay what former releases made them.
+    few = None if message.HasField("idempotency_key") else few_published(message.records)
+    return (names.MEDIA_ARROW, published_stream(message.records)) if few is None else (names.MEDIA_JSON, few)
 
 
 def _producer(producer: pb.Producer) -> dict[str, str]:
@@ -329,7 +342,7 @@ def _named(field: str, number: Any, known: Mapping[Any, str]) -> str:
 
 
 METHODS: Mapping[str, Method] = {
-    "Publish": Method(pb.PublishRequest, publish, published),
+    "Publish": Method(pb.PublishRequest, publish, published, carrying=publish),
     "Fetch": Method(pb.FetchRequest, fetch, fetch_answered),
     "ListOffsets": Method(pb.ListOffsetsRequest, list_offsets, offsets),
     "CreateTopic": Method(pb.CreateTopicRequest, create_topic, topic),

@@ -6,6 +6,7 @@ stream is the log's, and many share one sync. Whatever is refused is the end: no
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from grpc.aio import EOF
 
@@ -46,37 +47,39 @@ class PublishStream:
                     rest.add_done_callback(_passed_over)
 
     async def _read(self) -> None:
+        reading = asyncio.create_task(self._read_on())
         draining = asyncio.create_task(self._draining.wait())
         try:
-            await self._read_on(draining)
+            await asyncio.wait((reading, draining), return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():
+                raise problem("shutting_down", "the server is shutting down; publish to another, or again in a moment")
+            reading.result()
         except SiltlogError as error:
             self._waiting.put_nowait(_failed(error))
         finally:
+            reading.cancel()
             draining.cancel()
             self._waiting.put_nowait(None)
 
-    async def _read_on(self, draining: "asyncio.Task[bool]") -> None:
+    async def _read_on(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             await self._room.acquire()
-            reading = asyncio.ensure_future(self._context.read())
-            await asyncio.wait((reading, draining), return_when=asyncio.FIRST_COMPLETED)
-            if not reading.done():
-                reading.cancel()
-                raise problem("shutting_down", "the server is shutting down; publish to another, or again in a moment")
-            data = reading.result()
+            data = await self._context.read()
             if data is EOF:
                 return
             self._connection.told(len(data))
-            appended: asyncio.Future[None] = loop.create_future()
-            publishing = self._publish(data, lambda placed=appended: _set(placed))  # type: ignore[misc]
+            placed: asyncio.Future[None] = loop.create_future()
+            publishing = self._publish(data, partial(_set, placed))
             self._waiting.put_nowait(publishing)
-            await asyncio.wait((publishing, appended), return_when=asyncio.FIRST_COMPLETED)
+            # What has failed has no place, and is done.
+            publishing.add_done_callback(partial(_set, placed))
+            await placed
             if publishing.done() and publishing.exception() is not None:
                 return
 
 
-def _set(placed: "asyncio.Future[None]") -> None:
+def _set(placed: "asyncio.Future[None]", _: object = None) -> None:
     if not placed.done():
         placed.set_result(None)
 

@@ -8,6 +8,7 @@ import grpc
 
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.grpc.calls import Asked, Calls
+from siltlog.infra.grpc.carried import carried
 from siltlog.infra.grpc.made import silt_pb2 as pb
 from siltlog.infra.grpc.status import Context, end
 from siltlog.infra.telemetry import Logger
@@ -84,7 +85,14 @@ class Service:
             written: bytes = method.answered(message, body).SerializeToString()
             return written
 
-        message, asking = asked() if len(data) < THREAD_BYTES_MIN else await asyncio.to_thread(asked)
+        if len(data) < THREAD_BYTES_MIN:
+            message, asking = asked()
+        elif method.carrying and (split := carried(data)) is not None and len(split.rest) < THREAD_BYTES_MIN:
+            # A copy holds up the others in a thread, too.
+            message = parsed(method.request, split.rest)
+            asking = method.carrying(message, split.stream)
+        else:
+            message, asking = await asyncio.to_thread(asked)
         answer = await self._calls.ask(context, asking, placed)
         if len(answer.body) < THREAD_BYTES_MIN:
             return answered(message, answer.body)

@@ -151,6 +151,27 @@ def test_an_arrow_stream_goes_in_and_comes_out(both: Both) -> None:
     assert (failed.value.reason, failed.value.code) == ("invalid_request", grpc.StatusCode.INVALID_ARGUMENT)
 
 
+def test_a_large_arrow_stream_is_the_same_request_as_a_small_one(both: Both) -> None:
+    both.http.create("bulk", partitions=2)
+    count = 10_000
+    large = arrow(pa.table({"value": pa.array([b"%0100d" % number for number in range(count)], pa.binary())}))
+    acks = both.grpc.Publish(topic="bulk", arrow_stream=large, partition=1, acks=pb.ACKS_WAL)
+    assert [(it.partition, it.first_offset, it.count) for it in acks.partitions] == [(1, 0, count)]
+    read = both.http.get("/v1/topics/bulk/partitions/1/records?offset=9999").json["records"]
+    assert [row["value"] for row in read] == [f"{count - 1:0100d}"]
+    with pytest.raises(Problem) as failed:
+        both.grpc.Publish(topic="bulk", arrow_stream=large, records=[record(value=b"x")])
+    assert failed.value.reason == "invalid_request"
+    with pytest.raises(Problem) as failed:
+        both.grpc.Publish(topic="bulk", arrow_stream=b"x" * 100_000)
+    assert failed.value.reason == "malformed_body"
+    whole = pb.PublishRequest(topic="bulk", arrow_stream=large).SerializeToString()
+    for wrong in (b"\x0a\x01\xff" + whole, whole[:-1]):
+        with pytest.raises(grpc.RpcError) as broken:
+            both.grpc.channel.unary_unary("/silt.v1.Silt/Publish")(wrong, timeout=TIMEOUT_S)
+        assert Problem(broken.value).detail == "what was sent is no silt.v1.PublishRequest in protobuf"
+
+
 def test_a_publish_lands_once(both: Both) -> None:
     both.http.create("once")
     for duplicate in (False, True):
