@@ -17,6 +17,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from http_rig import Http
+from kafka_players import JAVA_VERSION
 from kafka_rig import WAIT_SECONDS, bootstrap_of, free_port, producer
 from kafka_tools import kafka_broker
 
@@ -27,6 +28,7 @@ TOP = Path(__file__).parents[2]
 IMPORT = TOP / "examples" / "kafka" / "import_topic.py"
 GUIDE = (TOP / "docs" / "kafka.md").read_text("utf-8")
 CLIENTS = TOP / "tests" / "clients" / "kafka"
+PINS = ("go/go.mod", "aiokafka/requirements.txt", "kafkajs/package.json")
 Place = tuple[Http, str]
 
 
@@ -63,15 +65,17 @@ def filled(bootstrap: str, topic: str, numbers: Sequence[int]) -> None:
 
 def test_the_guide_names_the_clients_that_are_run() -> None:
     part = GUIDE.split("## Which clients\n")[1].split("\n## ")[0]
-    versions = dict(re.findall(r"^\| ([^|]+?) \| ([\d.]+) \|$", part, re.MULTILINE))
-    pinned = "".join((CLIENTS / file).read_text() for file in ("go/go.mod", "aiokafka/requirements.txt"))
+    versions = dict(re.findall(r"^\| ([^|]+?) \| (\d[^|]*?) \|$", part, re.MULTILINE))
+    pinned = "".join((CLIENTS / file).read_text() for file in PINS)
     assert versions == {
-        "Java": kafka_oracle.VERSION,
+        "Java": f"{kafka_oracle.VERSION}, {JAVA_VERSION} (also with `group.protocol=consumer`)",
         "librdkafka by confluent-kafka (Python)": version("confluent-kafka"),
         "kafka-python": version("kafka-python"),
         "aiokafka (Python)": found(r"^aiokafka==(\S+)", pinned),
         "franz-go (Go)": found(r"/franz-go v(\S+)", pinned),
         "sarama (Go)": found(r"/sarama v(\S+)", pinned),
+        "kafkajs (Node.js)": found(r'"kafkajs": "(\S+)"', pinned),
+        "kcat (librdkafka 2.0)": "1.7.1, Debian's",
     }
 
 

@@ -3,13 +3,20 @@
 import hashlib
 import json
 import os
+import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import pytest
+from node_modules import NODE
+
+from siltlog.infra.errors import ConfigError
+from siltlog.pipelines.spark.jars import JarSet, resolve
+from siltlog.pipelines.spark.java import find_java
 
 PROGRAMS = Path(__file__).parents[1] / "clients" / "kafka"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "siltlog" / "deploy"
@@ -29,16 +36,11 @@ class Said(NamedTuple):
 class Player:
     """One process of a client."""
 
-    def __init__(self, command: Command, bootstrap: str, log: Path, environment: dict[str, str]) -> None:
+    def __init__(self, command: Command, bootstrap: str, log: Path) -> None:
         self._log = log
         with log.open("ab") as stderr:
             self._process = subprocess.Popen(
-                [*command, bootstrap],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                text=True,
-                env=os.environ | environment,
+                [*command, bootstrap], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True
             )
 
     def __enter__(self) -> Self:
@@ -75,7 +77,7 @@ class Client(NamedTuple):
     codecs: tuple[str, ...]
     unknown_topic: str = "UNKNOWN_TOPIC_OR_PARTITION"
     too_large: str = "MESSAGE_TOO_LARGE"
-    environment: Callable[[], dict[str, str]] = dict
+    makes_topics: bool = True
 
 
 def installed(kind: str, pins: str) -> Path:
@@ -114,8 +116,51 @@ def _aiokafka(_: Path) -> Command:
     return [python, PROGRAMS / "aiokafka" / "player.py"]
 
 
+def _kafkajs(_: Path) -> Command:
+    if NODE is None:
+        pytest.skip("no Node.js is installed (Debian: apt-get install nodejs)")
+    # Node.js looks for packages beside a program, and not where they are kept.
+    path = installed("kafkajs", "kafkajs/package-lock.json") / "node_modules"
+    return ["env", f"NODE_PATH={path}", NODE, PROGRAMS / "kafkajs" / "player.js"]
+
+
+def _kcat(_: Path) -> Command:
+    if shutil.which("kcat") is None:
+        pytest.skip("kcat is not installed: apt-get install kcat")
+    return [sys.executable, PROGRAMS / "kcat" / "player.py"]
+
+
+def _java(group_protocol: str) -> Callable[[Path], Command]:
+    def command(_: Path) -> Command:
+        try:
+            java = find_java()
+            path = ":".join(map(str, resolve(JARS, java)))
+        except ConfigError as error:
+            pytest.skip(f"Kafka's client for Java cannot be run: {error}")
+        options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
+        return [java.executable, *options, "-cp", path, PROGRAMS / "java" / "Player.java", group_protocol]
+
+    return command
+
+
+JAVA_VERSION = "3.9.1"
+JARS = JarSet(
+    "kafka-player",
+    JAVA_VERSION,
+    (
+        ("org.apache.kafka", "kafka-clients", JAVA_VERSION),
+        ("com.fasterxml.jackson.core", "jackson-databind", "2.16.2"),
+    ),
+    (),
+)
+_NOT_IN_METADATA = "not present in metadata after 5000 ms."
+
 CLIENTS = {
     "franz-go": Client(_go("franz"), ("zstd", "snappy")),
+    "java": Client(_java("classic"), ("zstd", "gzip"), _NOT_IN_METADATA),
+    "java-consumer": Client(_java("consumer"), ("lz4", "snappy"), _NOT_IN_METADATA),
+    "kafkajs": Client(_kafkajs, ("gzip", "snappy")),
+    "kcat": Client(_kcat, ("lz4", "zstd"), makes_topics=False),
     "sarama": Client(_go("sarama"), ("zstd", "lz4")),
     "aiokafka": Client(_aiokafka, ("lz4", "gzip"), too_large="MESSAGE_SIZE_TOO_LARGE"),
 }

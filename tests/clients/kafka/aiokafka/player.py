@@ -98,7 +98,7 @@ class Player:
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             heartbeat_interval_ms=200,
-            session_timeout_ms=10_000,
+            session_timeout_ms=9_000,
         )
         await self.members[member].start()
 

@@ -137,7 +137,7 @@ func (p *player) Join(asked lines.Request) error {
 	client, err := p.client(
 		kgo.ConsumerGroup(asked.Group), kgo.ConsumeTopics(asked.Topic), kgo.DisableAutoCommit(),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.HeartbeatInterval(200*time.Millisecond),
-		kgo.SessionTimeout(10*time.Second), kgo.OnPartitionsAssigned(holds(true)),
+		kgo.SessionTimeout(9*time.Second), kgo.OnPartitionsAssigned(holds(true)),
 		kgo.OnPartitionsRevoked(holds(false)), kgo.OnPartitionsLost(holds(false)),
 	)
 	joined.client = client

@@ -149,7 +149,7 @@ func (p *player) Join(asked lines.Request) error {
 	settings := config()
 	settings.Consumer.Offsets.AutoCommit.Enable = false
 	settings.Consumer.Group.Heartbeat.Interval = 200 * time.Millisecond
-	settings.Consumer.Group.Session.Timeout = 10 * time.Second
+	settings.Consumer.Group.Session.Timeout = 9 * time.Second
 	group, err := sarama.NewConsumerGroup(p.bootstrap, asked.Group, settings)
 	if err != nil {
 		return err
