@@ -1,19 +1,23 @@
 """What the pages on Kafka's clients show: a topic's history comes over once, and an application moves."""
 
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import doc_page
+import kafka_oracle
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from http_rig import Http
+from kafka_players import JAVA_VERSION
 from kafka_rig import WAIT_SECONDS, bootstrap_of, free_port, producer
 from kafka_tools import kafka_broker
 
@@ -23,6 +27,8 @@ from siltlog.testing import running_server
 TOP = Path(__file__).parents[2]
 IMPORT = TOP / "examples" / "kafka" / "import_topic.py"
 GUIDE = (TOP / "docs" / "kafka.md").read_text("utf-8")
+CLIENTS = TOP / "tests" / "clients" / "kafka"
+PINS = ("go/go.mod", "aiokafka/requirements.txt", "kafkajs/package.json")
 Place = tuple[Http, str]
 
 
@@ -55,6 +61,28 @@ def filled(bootstrap: str, topic: str, numbers: Sequence[int]) -> None:
             value = None if number % 50 == 7 else b"%d" % number
             headers = [("n", b"%d" % number), ("empty", None)] if number % 3 == 0 else None
             sends.produce(topic, value, b"k%d" % (number % 5), number % 2, headers=headers, timestamp=10**12 + number)
+
+
+def test_the_guide_names_the_clients_that_are_run() -> None:
+    part = GUIDE.split("## Which clients\n")[1].split("\n## ")[0]
+    versions = dict(re.findall(r"^\| ([^|]+?) \| (\d[^|]*?) \|$", part, re.MULTILINE))
+    pinned = "".join((CLIENTS / file).read_text() for file in PINS)
+    assert versions == {
+        "Java": f"{kafka_oracle.VERSION}, {JAVA_VERSION} (also with `group.protocol=consumer`)",
+        "librdkafka by confluent-kafka (Python)": version("confluent-kafka"),
+        "kafka-python": version("kafka-python"),
+        "aiokafka (Python)": found(r"^aiokafka==(\S+)", pinned),
+        "franz-go (Go)": found(r"/franz-go v(\S+)", pinned),
+        "sarama (Go)": found(r"/sarama v(\S+)", pinned),
+        "kafkajs (Node.js)": found(r'"kafkajs": "(\S+)"', pinned),
+        "kcat (librdkafka 2.0)": "1.7.1, Debian's",
+    }
+
+
+def found(pattern: str, text: str) -> str:
+    match = re.search(pattern, text, re.MULTILINE)
+    assert match, pattern
+    return match[1]
 
 
 @pytest.mark.slow

@@ -138,6 +138,7 @@ def unpinned(requirements: list[str], lock: str) -> list[str]:
 
 
 BESIDE_THE_TREE = {
+    "clients": "programs by clients of others, and what is played with them",
     "contracts": "what is shipped for tests and the real thing, by the same assertions",
     "deploy": "images, units, proxies and charts",
     "faults": "kills, full disks, stores that go away",

@@ -94,11 +94,14 @@ class KafkaTools:
 
 
 @contextmanager
-def kafka_broker(folder: Path) -> Iterator[str]:
-    """A broker of Kafka that is its own controller; gives its address. Raises what KafkaTools does."""
+def kafka_broker(folder: Path, *settings: str) -> Iterator[str]:
+    """A broker of Kafka that is its own controller; gives its address. `settings` are `name=value`.
+
+    Raises what KafkaTools does.
+    """
     port = free_port()
     properties = folder / "server.properties"
-    properties.write_text(_BROKER.format(port=port, controller=free_port(), folder=folder))
+    properties.write_text(_BROKER.format(port=port, controller=free_port(), folder=folder) + "\n".join(settings))
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     java = _java("-Xmx512m")
     format_of = [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]

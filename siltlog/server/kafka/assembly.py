@@ -135,7 +135,7 @@ def _handlers(
     reads = Reads(ids, fetch, offsets, leaders, limits, lambda: node.draining.begun)
     publishes = Publishes(produce, ids, leaders, lambda: settings().request_bytes)
     described = Described(log, ids, ingest.auto_create, leaders, cluster_id=node.cluster_id)
-    group_offsets = GroupOffsets(consumers.groups.offsets, ids)
+    group_offsets = GroupOffsets(consumers.groups.offsets, ids, offsets)
     delay_ms = node.settings.group_initial_rebalance_delay_ms
     members = Members(ClassicGroups(consumers.groups, delay_ms, lambda: node.draining.begun))
     topics = TopicsKept(log, ingest.topics, at_owner, ids, node.settings.auto_create_partitions)

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from siltlog.consumers.groups.groups import Groups
-from siltlog.consumers.groups.messages import GroupRow, GroupState, GroupType, MemberState, Phase, Stability
+from siltlog.consumers.groups.messages import GroupRow, GroupState, MemberState, Phase, Stability
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.kafka.consumer_protocol import PROTOCOL_TYPE, assignment_of, subscription_of
@@ -13,7 +13,6 @@ from siltlog.infra.kafka.errors import KafkaError, group_error
 from siltlog.server.kafka.admin.rights import operations
 from siltlog.server.kafka.call import Answer, Call
 
-_TYPES: Mapping[GroupType, str] = {"consumer": "Consumer", "classic": "Classic"}
 STATES: Mapping[Stability, str] = {"empty": "Empty", "stable": "Stable", "rebalancing": "Reconciling"}
 _CLASSIC_STATES: Mapping[Stability, str] = {**STATES, "rebalancing": "PreparingRebalance"}
 """Of groups whose partitions the server assigns, for who asks as if their members did."""
@@ -102,7 +101,7 @@ def _listed(row: GroupRow) -> dict[str, Any]:
         "group_id": names.kafka_group_id(row.group),
         "protocol_type": row.protocol_type if row.type == "classic" else PROTOCOL_TYPE,
         "group_state": STATES[row.state] if row.phase is None else _PHASES[row.phase],
-        "group_type": _TYPES[row.type],
+        "group_type": row.type,
     }
 
 

@@ -4,6 +4,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from siltlog.consumers.groups.messages import (
     METADATA_CHARS_MAX,
     Actor,
@@ -18,6 +20,7 @@ from siltlog.consumers.groups.messages import (
 from siltlog.consumers.groups.offsets import Offsets
 from siltlog.consumers.kafka.classic import group_id_problem
 from siltlog.consumers.kafka.epoch import generation_of
+from siltlog.consumers.kafka.offsets import EARLIEST, LATEST, KafkaOffsets
 from siltlog.consumers.reading.fetch import sources
 from siltlog.consumers.reading.view import Key
 from siltlog.infra import names
@@ -66,9 +69,10 @@ class _Wanted:
 class GroupOffsets:
     """Used on one event loop."""
 
-    def __init__(self, offsets: Offsets, ids: TopicIds) -> None:
+    def __init__(self, offsets: Offsets, ids: TopicIds, ends: KafkaOffsets) -> None:
         self._offsets = offsets
         self._ids = ids
+        self._ends = ends
 
     async def commit(self, call: Call) -> Answer:
         body = call.body
@@ -100,6 +104,13 @@ class GroupOffsets:
         """Gives those that the log has; the others have their error."""
         possible = []
         async for each in in_turns(wanted):
+            if each.offset.offset < 0:
+                # By these kafkajs resets a group. Kafka keeps them as they are, for the client to look the end up.
+                end = await self._ends.offset(each.offset.topic, each.offset.partition, each.offset.offset)
+                if end.error:
+                    each.ended(end.error)
+                    continue
+                each.offset = msgspec.structs.replace(each.offset, offset=end.offset)
             problem = await self._offsets.commit_problem(each.offset)
             if problem is None:
                 possible.append(each)
@@ -248,7 +259,9 @@ def _not_read(call: Call, topic: str) -> KafkaError:
 def _wrong(part: Mapping[str, Any]) -> KafkaError:
     if len(part["committed_metadata"] or "") > METADATA_CHARS_MAX:
         return KafkaError.OFFSET_METADATA_TOO_LARGE
-    return KafkaError.INVALID_COMMIT_OFFSET_SIZE if part["committed_offset"] < 0 else KafkaError.NONE
+    # Negative ones stand for the ends of a partition, as where offsets are asked for.
+    is_one = part["committed_offset"] >= 0 or part["committed_offset"] in (LATEST, EARLIEST)
+    return KafkaError.NONE if is_one else KafkaError.INVALID_COMMIT_OFFSET_SIZE
 
 
 def _told(partition: int, entry: CommittedState | None, error: KafkaError = KafkaError.NONE) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def test_groups_are_listed_by_state_and_type(http: Http, bootstrap: str, admin: 
     joined(http, "busy", "listed")
     with Tape(bootstrap) as tape:
         found = listed(tape)
-        assert (found["idle"], found["busy"]) == (("Empty", "Consumer"), ("Stable", "Consumer"))
+        assert (found["idle"], found["busy"]) == (("Empty", "consumer"), ("Stable", "consumer"))
         assert {"busy"} <= set(listed(tape, states_filter=["stable", "Dead"]))
         assert "idle" not in listed(tape, states_filter=["stable", "Dead"])
         assert {"busy", "idle"} <= set(listed(tape, types_filter=["consumer"]))
@@ -87,7 +87,7 @@ def test_a_group_of_any_name_whose_members_assign_is_described_in_their_words(
     name = "any/thing ü%"
     with classic(bootstrap, name, "assigned"):
         with Tape(bootstrap) as tape:
-            assert listed(tape)[name] == ("Stable", "Classic")
+            assert listed(tape)[name] == ("Stable", "classic")
             assert name in listed(tape, types_filter=["Classic"])
             assert name not in listed(tape, types_filter=["Consumer"])
             [found] = tape.ask(DESCRIBE, 6, groups=[name])["groups"]

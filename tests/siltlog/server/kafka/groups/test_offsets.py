@@ -173,6 +173,21 @@ def test_a_leader_epoch_is_told_as_it_was_committed(both: Both, tape: Tape, valk
     assert told(9) == [-1, -1]
 
 
+@pytest.mark.rule("KF17")
+def test_minus_one_and_minus_two_stand_for_the_ends_of_a_partition(tape: Tape, both: Both, group: str) -> None:
+    http = both[0]
+    http.create("trimmed", 2)
+    http.publish("trimmed", *({"value": str(number), "partition": 0} for number in range(RECORDS)))
+    ends = [{"name": "trimmed", "partitions": [{"partition_index": 0, "offset": 4}]}]
+    assert tape.ask(21, 2, topics=ends, timeout_ms=10_000)["topics"][0]["partitions"][0]["error_code"] == 0
+    assert commit(tape, group, ("trimmed", 0, -2), ("t", 1, -1)) == [0, 0]
+    assert (committed(tape, group, "trimmed"), committed(tape, group)) == ({0: 4}, {1: RECORDS})
+    assert commit(tape, group, ("trimmed", 0, -1), ("t", 1, -2)) == [0, 0]
+    assert (committed(tape, group, "trimmed"), committed(tape, group)) == ({0: RECORDS}, {1: 0})
+    unknown = [KafkaError.UNKNOWN_TOPIC_OR_PARTITION] * 2
+    assert commit(tape, group, ("none", 0, -1), ("t", 9, -2)) == unknown
+
+
 def test_several_groups_in_one_request_and_one_that_is_not(both: Both, tape: Tape, group: str) -> None:
     commit(tape, group, ("t", 0, 3))
     asked = [{"group_id": name, "topics": None} for name in (group, "nobody", "", group)]
@@ -188,7 +203,7 @@ def test_several_groups_in_one_request_and_one_that_is_not(both: Both, tape: Tap
 
 @pytest.mark.rule("KF17")
 def test_what_the_log_does_not_have_is_refused_by_itself(both: Both, tape: Tape, group: str) -> None:
-    errors = commit(tape, group, ("t", 0, RECORDS + 1), ("t", 1, 5), ("t", 9, 0), ("none", 0, 0), ("u", 0, -1))
+    errors = commit(tape, group, ("t", 0, RECORDS + 1), ("t", 1, 5), ("t", 9, 0), ("none", 0, 0), ("u", 0, -3))
     assert errors == [
         KafkaError.INVALID_COMMIT_OFFSET_SIZE,
         KafkaError.NONE,

@@ -1,0 +1,166 @@
+"""Clients of Kafka in many languages: each is a process (tests/clients/kafka) that does what it is told by lines."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import pytest
+from node_modules import NODE
+
+from siltlog.infra.errors import ConfigError
+from siltlog.pipelines.spark.jars import JarSet, resolve
+from siltlog.pipelines.spark.java import find_java
+
+PROGRAMS = Path(__file__).parents[1] / "clients" / "kafka"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "siltlog" / "deploy"
+TOOLS = "tests/deploy/tools clients"
+"""Installs what they are made of; where it has not, the tests are skipped."""
+Command = list[str | Path]
+
+
+class Said(NamedTuple):
+    """What a player answers: records that it read, the partitions that a member holds, or the name of an error."""
+
+    records: list[dict[str, Any]]
+    held: set[int]
+    error: str
+
+
+class Player:
+    """One process of a client."""
+
+    def __init__(self, command: Command, bootstrap: str, log: Path) -> None:
+        self._log = log
+        with log.open("ab") as stderr:
+            self._process = subprocess.Popen(
+                [*command, bootstrap], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def ask(self, do: str, **fields: Any) -> Said:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"do": do, **fields}) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, f"the player has ended: {self._log.read_text()[-4_000:]}"
+        told = json.loads(line)
+        return Said(told.get("records") or [], set(told.get("held") or ()), told.get("error", ""))
+
+    def do(self, do: str, **fields: Any) -> Said:
+        """Asks for what must not fail."""
+        said = self.ask(do, **fields)
+        assert not said.error, f"{do}: {said.error}\n{self._log.read_text()[-4_000:]}"
+        return said
+
+
+class Client(NamedTuple):
+    """A client, and what is peculiar to it."""
+
+    command: Callable[[Path], Command]
+    """Takes a folder for what it builds; skips where what it needs is not there."""
+    codecs: tuple[str, ...]
+    unknown_topic: str = "UNKNOWN_TOPIC_OR_PARTITION"
+    too_large: str = "MESSAGE_TOO_LARGE"
+    makes_topics: bool = True
+
+
+def installed(kind: str, pins: str) -> Path:
+    """The folder of the cache into which TOOLS has installed what the file of `pins` names."""
+    digest = hashlib.sha256((PROGRAMS / pins).read_bytes()).hexdigest()[:12]
+    folder = CACHE / f"{kind}-{digest}"
+    if not folder.is_dir():
+        pytest.skip(f"{kind} is not installed: {TOOLS}")
+    return folder
+
+
+def _go(name: str) -> Callable[[Path], Command]:
+    def build(folder: Path) -> Command:
+        program = folder / name
+        command = ["go", "build", "-o", program, f"./{name}"]
+        # What TOOLS has fetched and built before is only linked.
+        environment = os.environ | {
+            "GOTOOLCHAIN": "local",
+            "GOPROXY": "off",
+            "GOFLAGS": "-mod=readonly -buildvcs=false",
+        }
+        try:
+            done = subprocess.run(command, cwd=PROGRAMS / "go", env=environment, capture_output=True, text=True)
+        except FileNotFoundError:
+            pytest.skip("there is no Go: https://go.dev/dl")
+        if "GOPROXY=off" in done.stderr or "go.mod requires go" in done.stderr:
+            pytest.skip(f"{name} cannot be built: {TOOLS}")
+        assert done.returncode == 0, done.stderr
+        return [program]
+
+    return build
+
+
+def _aiokafka(_: Path) -> Command:
+    python = installed("aiokafka", "aiokafka/requirements.txt") / "bin" / "python"
+    return [python, PROGRAMS / "aiokafka" / "player.py"]
+
+
+def _kafkajs(_: Path) -> Command:
+    if NODE is None:
+        pytest.skip("no Node.js is installed (Debian: apt-get install nodejs)")
+    # Node.js looks for packages beside a program, and not where they are kept.
+    path = installed("kafkajs", "kafkajs/package-lock.json") / "node_modules"
+    return ["env", f"NODE_PATH={path}", NODE, PROGRAMS / "kafkajs" / "player.js"]
+
+
+def _kcat(_: Path) -> Command:
+    if shutil.which("kcat") is None:
+        pytest.skip("kcat is not installed: apt-get install kcat")
+    return [sys.executable, PROGRAMS / "kcat" / "player.py"]
+
+
+def _java(group_protocol: str) -> Callable[[Path], Command]:
+    def command(_: Path) -> Command:
+        try:
+            java = find_java()
+            path = ":".join(map(str, resolve(JARS, java)))
+        except ConfigError as error:
+            pytest.skip(f"Kafka's client for Java cannot be run: {error}")
+        options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
+        return [java.executable, *options, "-cp", path, PROGRAMS / "java" / "Player.java", group_protocol]
+
+    return command
+
+
+JAVA_VERSION = "3.9.1"
+JARS = JarSet(
+    "kafka-player",
+    JAVA_VERSION,
+    (
+        ("org.apache.kafka", "kafka-clients", JAVA_VERSION),
+        ("com.fasterxml.jackson.core", "jackson-databind", "2.16.2"),
+    ),
+    (),
+)
+_NOT_IN_METADATA = "not present in metadata after 5000 ms."
+
+CLIENTS = {
+    "franz-go": Client(_go("franz"), ("zstd", "snappy")),
+    "java": Client(_java("classic"), ("zstd", "gzip"), _NOT_IN_METADATA),
+    "java-consumer": Client(_java("consumer"), ("lz4", "snappy"), _NOT_IN_METADATA),
+    "kafkajs": Client(_kafkajs, ("gzip", "snappy")),
+    "kcat": Client(_kcat, ("lz4", "zstd"), makes_topics=False),
+    "sarama": Client(_go("sarama"), ("zstd", "lz4")),
+    "aiokafka": Client(_aiokafka, ("lz4", "gzip"), too_large="MESSAGE_SIZE_TOO_LARGE"),
+}
