@@ -24,7 +24,7 @@ from siltlog.server_process import ServerProcess
 PLACE = "/v1/metrics/history"
 RATE, READY, LAG = (Series(metric.name) for metric in (catalogue.RECORDS, catalogue.READY, catalogue.TABLE_LAG_SECONDS))
 P99 = Series(catalogue.ACK_SECONDS.name, "quantile", "0.99")
-SOON_SECONDS = 40.0
+SOON_SECONDS = 80.0
 SQL = """select cast(get_json_object(string(value), '$.values.node.silt_ready') as double) as ready
 from _metrics where partition = 0 and string(key) = 'node-0' order by timestamp"""
 MINUTES_SECONDS = 150.0
