@@ -28,7 +28,8 @@ SPOKEN = ("heartbeat", "leave", "commit", "attempts")
 """What is said by a principal, where there are any."""
 PRINCIPALS = ("key:a", "key:a", "key:a", "key:b")
 GENERATIONS = ("generation", "generation_before")
-PASSING = ("due_ms",)
+PASSING = ("due_ms", "had", "version")
+"""What only hangs on the time, or is told to whoever keeps offsets beside Redis, as the memory has nobody do."""
 
 
 class SkewedClock(SystemClock):
@@ -61,7 +62,7 @@ class World:
 
 def comparable(value: Any, name: str) -> Any:
     if name == "offsets":
-        return sorted([partition, offset, metadata] for partition, offset, metadata, _ in value)
+        return sorted([partition, offset, metadata] for partition, offset, metadata, *_ in value)
     if name == "members" and value and len(value[0]) > 5:
         return sorted([*row[:5], sorted(row[5]), row[6], row[7] > 0] for row in value)
     if name == "resting":

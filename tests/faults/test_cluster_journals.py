@@ -14,7 +14,7 @@ from siltlog.server_process import ServerProcess
 
 NEVER_FLUSHED_MS = 3_600_000
 RECORDS = 30
-SOON_SECONDS = 20.0
+SOON_SECONDS = 60.0
 
 
 @pytest.mark.rule("CJ7", "CJ12")

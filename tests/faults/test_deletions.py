@@ -16,7 +16,7 @@ from siltlog.pipelines.retention.retain import retain_topics
 from siltlog.server_process import ServerProcess
 
 JUMP = 1 << 32
-WAIT_S = 30.0
+WAIT_S = 60.0
 RECORDS = "/v1/topics/logs/partitions/0/records"
 PRODUCER = {"Silt_Producer_Id": "5f1c1a52-64a7-4c0f-8a83-0d7a4b0e8f11"}
 

@@ -10,7 +10,7 @@ import pytest
 from siltlog.server_process import ServerProcess
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-TIMEOUT_MS = 30_000
+TIMEOUT_MS = 60_000
 needs_chromium = pytest.mark.skipif(
     CHROMIUM is None, reason="no Chromium is installed (Debian: apt-get install chromium)"
 )

@@ -28,7 +28,7 @@ from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
 
 LOCAL = "local"
-TIMEOUT_S = 20.0
+TIMEOUT_S = 25.0
 IDLE_S = 1.0
 _numbers = itertools.count(1)
 

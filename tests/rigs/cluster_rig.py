@@ -33,6 +33,8 @@ from siltlog.server_process import ServerProcess
 
 LEASE_MS = 2_000
 HEARTBEAT_MS = 500
+STEADY_MS = 60_000
+"""A lease that no node loses because its machine stops for some seconds: where none has to be lost."""
 SETTINGS: dict[str, Any] = {
     "cluster": "on",
     "lease_ms": LEASE_MS,

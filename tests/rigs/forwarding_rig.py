@@ -121,7 +121,7 @@ async def nodes(
 
 def run(test: Coroutine[Any, Any, None]) -> None:
     # As servers do.
-    uvloop.run(asyncio.wait_for(test, 30))
+    uvloop.run(asyncio.wait_for(test, 120))
 
 
 def publish(node: Node, query: str = "", body: bytes = b"hello", **headers: str) -> Coroutine[Any, Any, Answer]:

@@ -15,7 +15,7 @@ from siltlog.infra.grpc.made import silt_pb2 as pb
 from siltlog.testing import running_server
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Silt"]
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 def free_port() -> int:

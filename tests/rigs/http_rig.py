@@ -34,6 +34,10 @@ class Reply:
         return code
 
 
+REPLY_SECONDS_MAX = 120.0
+"""What a query takes that fills its memory, on a machine that does much else."""
+
+
 class Http:
     """One server, called without retries; header names are written with underscores."""
 
@@ -41,7 +45,7 @@ class Http:
         self.url = url
         self._credential = {"Authorization": f"Bearer {token}"} if token else {}
         self._context = context
-        self._pool = urllib3.PoolManager(retries=False, timeout=30.0, maxsize=16, ssl_context=context)
+        self._pool = urllib3.PoolManager(retries=False, timeout=REPLY_SECONDS_MAX, maxsize=16, ssl_context=context)
 
     def call(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
         named = {**self._credential, **{name.replace("_", "-"): value for name, value in headers.items()}}
@@ -110,7 +114,7 @@ class Http:
         parts = urlsplit(self.url)
         assert parts.hostname
         assert parts.port
-        connection = socket.create_connection((parts.hostname, parts.port), timeout=20)
+        connection = socket.create_connection((parts.hostname, parts.port), timeout=60)
         if self._context is None:
             return connection
         return self._context.wrap_socket(connection, server_hostname=parts.hostname)

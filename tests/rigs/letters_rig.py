@@ -5,7 +5,7 @@ from typing import Any
 
 from http_rig import Http, Reply
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 class Member:

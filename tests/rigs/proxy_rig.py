@@ -13,7 +13,7 @@ from tls_rig import Made
 
 PROXIES = Path(__file__).parents[2] / "infra" / "deploy" / "proxies"
 FILES = {"nginx": "nginx.conf", "haproxy": "haproxy.cfg", "caddy": "Caddyfile"}
-START_SECONDS_MAX = 20.0
+START_SECONDS_MAX = 60.0
 DENIED = "/v1/topics/denied"
 """What the proxies let nobody through to."""
 

@@ -14,7 +14,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from siltlog.infra import names
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 30.0
 SILENCE_MAX = 2
 """Comments, which come every 15 s, in a row."""
 

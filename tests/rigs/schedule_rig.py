@@ -18,7 +18,7 @@ from siltlog.pipelines.schedule.scheduler import Scheduler
 START_US = parse_us("2026-11-21T07:30:10Z")
 CRONS = {"compact": Cron("*/10 * * * *"), "retain": Cron("*/10 * * * *"), "vacuum": Cron("0 * * * *")}
 FOR_EVER = ["sleep", "600"]
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 60.0
 
 
 class MovedClock:

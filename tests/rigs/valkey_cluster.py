@@ -13,7 +13,7 @@ from siltlog.infra.redis.embedded import valkey_binary
 
 NODES = 3
 SLOTS = 16_384
-START_S_MAX = 30.0
+START_S_MAX = 60.0
 BUS_OFFSET = 10_000
 
 

@@ -152,7 +152,6 @@ class Viewers:
     async def _tick(self) -> None:
         wanted = self._wanted()
         snapshot = await self._snapshot(frozenset[Kind]().union(*wanted.subjects.values()))
-        self._made += 1
         access = self._access
         decide = None if access is None else self._decider(access, wanted.version)
         rights = await asyncio.to_thread(_rights, snapshot, list(wanted.subjects), decide)
@@ -160,6 +159,8 @@ class Viewers:
         watched = any("groups" in kinds for kinds in wanted.subjects.values())
         states = await self._states(groups) if watched and groups else {}
         encodings = await asyncio.to_thread(_encodings, wanted.subjects, rights, states)
+        # Together: who reads both finds what each snapshot took.
+        self._made += 1
         self._encoded += len(encodings)
         if access is not None and access.version != wanted.version:
             return  # somebody may see less by now than these say

@@ -59,7 +59,7 @@ def test_a_valkey_that_comes_back_with_older_files_has_nothing_that_was_deleted_
             shutil.copytree(folder, older)
             await asyncio.to_thread(own.start)
             await _patiently(r)
-            await r.groups.forget_offsets("g", [PartitionName("t", 0)])
+            await r.groups.offsets.forget("g", [PartitionName("t", 0)])
             await r.groups.delete("h")
             await asyncio.to_thread(own.stop)
             shutil.rmtree(folder)
@@ -94,7 +94,7 @@ def test_a_group_that_was_deleted_is_not_listed_before_anybody_calls_it(url: str
             await r.commit({0: 10}, group="gone")
             # One that never committed anything, too.
             await r.join("m", "empty", group="idle")
-            await r.groups.leave("idle", "m")
+            await r.groups.members.leave("idle", "m")
             await r.tick()
             files = await files_of(r.redis)
             await r.groups.delete("gone")
@@ -113,11 +113,11 @@ def test_the_keeper_does_not_save_again_what_was_deleted(url: str, tmp_path: Pat
         async with server(url, log) as r:
             told = await r.join("m", "t")
             await r.commit({0: 50}, told)
-            await r.groups.leave("g", "m")
+            await r.groups.members.leave("g", "m")
             # Not saved yet: so the files say.
             files = await files_of(r.redis)
             await r.tick()
-            await r.groups.forget_offsets("g", [PartitionName("t", 0)])
+            await r.groups.offsets.forget("g", [PartitionName("t", 0)])
             await come_back(r.redis, files)
             await r.tick()
             assert r.saved() == {} and await r.committed() == {}
@@ -134,7 +134,7 @@ def test_what_is_committed_after_a_deletion_is_above_it_whatever_the_time(url: s
     async def scenario() -> None:
         async with server(url, log_with(tmp_path, t=2)) as r:
             await r.commit({0: 50, 1: 60})
-            await r.groups.forget_offsets("g", [PartitionName("t", 0)])
+            await r.groups.offsets.forget("g", [PartitionName("t", 0)])
             # The clock of whoever took over.
             await r.redis.pass_ms(-60_000)
             told = await r.join("m", "t")
@@ -155,7 +155,7 @@ def test_a_refusal_forgets_nothing(url: str, tmp_path: Path) -> None:
             state = group_key("g", "state")
             await r.redis.command("HSET", state, "type", "classic", "phase", "stable", "protocol_type", "connect")
             await r.redis.command("ZADD", group_key("g", "sessions"), 10**15, "m")
-            refused = await refusal(r.groups.forget_offsets("g", [PartitionName("t", 0)]))
+            refused = await refusal(r.groups.offsets.forget("g", [PartitionName("t", 0)]))
             assert refused.error_code == "group_not_empty" and r.saved() == {0: 50}
 
     run(scenario())
@@ -167,7 +167,7 @@ def test_deletions_are_remembered_for_a_week(url: str, tmp_path: Path) -> None:
         async with server(url, log_with(tmp_path, t=1)) as r:
             await r.commit({0: 50})
             await r.commit({0: 50}, group="h")
-            await r.groups.forget_offsets("g", [PartitionName("t", 0)])
+            await r.groups.offsets.forget("g", [PartitionName("t", 0)])
             await r.groups.delete("h")
             r.clock.later_ms = FORGOTTEN_MS - 60_000
             await r.tick()
@@ -229,7 +229,7 @@ class Life:
             offset = min(self.now()[number] + self.chance.randrange(20), RECORDS)
             await self.r.commit({number: offset}, told, member=member)
             self.answer(number, offset, saved=False)
-        await self.r.groups.leave("g", member)
+        await self.r.groups.members.leave("g", member)
 
     async def move(self) -> None:
         number, offset = self.chance.randrange(PARTITIONS), self.chance.randint(0, RECORDS)
@@ -240,7 +240,7 @@ class Life:
     async def forget(self) -> None:
         number = self.chance.randrange(PARTITIONS)
         try:
-            await self.r.groups.forget_offsets("g", [PartitionName("t", number)])
+            await self.r.groups.offsets.forget("g", [PartitionName("t", number)])
         except SiltlogError as error:
             assert error.error_code == "unknown_group" and not self.now()
             return

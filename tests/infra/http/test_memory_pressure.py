@@ -22,7 +22,7 @@ MIB = 1024 * 1024
 REQUEST_BYTES = 4 * MIB
 CONNECTIONS_MAX = 24
 PUBLISH = "POST /v1/topics/t/records HTTP/1.1\n{}\nContent-Type: " + names.MEDIA_BYTES + "\nContent-Length: 1"
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 @pytest.fixture(scope="module")

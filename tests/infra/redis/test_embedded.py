@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -58,7 +59,8 @@ def test_it_keeps_everything_in_the_data_dir_and_to_its_owner(embedded: Embedded
         assert connection.get("kept") == b"yes"
 
 
-def test_it_is_taken_over_from_a_server_that_was_killed(embedded: EmbeddedValkey, tmp_path: Path) -> None:
+def leave_one_running(folder: Path) -> None:
+    """Starts one by a server that is killed."""
     program = (
         "import sys, os, pathlib, signal\n"
         "from siltlog.infra.clock import SystemClock\n"
@@ -66,8 +68,12 @@ def test_it_is_taken_over_from_a_server_that_was_killed(embedded: EmbeddedValkey
         "EmbeddedValkey(pathlib.Path(sys.argv[1]), SystemClock(), None).start()\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    killed = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
+    killed = subprocess.run([sys.executable, "-c", program, str(folder)], check=False)
     assert killed.returncode == -signal.SIGKILL
+
+
+def test_it_is_taken_over_from_a_server_that_was_killed(embedded: EmbeddedValkey, tmp_path: Path) -> None:
+    leave_one_running(tmp_path)
     assert embedded.alive()
     with redis.Redis(unix_socket_path=str(tmp_path / names.VALKEY_FOLDER / names.VALKEY_SOCKET)) as connection:
         connection.set("written", "before")
@@ -77,6 +83,21 @@ def test_it_is_taken_over_from_a_server_that_was_killed(embedded: EmbeddedValkey
         assert connection.get("written") == b"before"
     embedded.stop()
     assert not embedded.alive()
+
+
+def test_one_that_was_taken_over_is_stopped_also_where_it_answers_late(
+    embedded: EmbeddedValkey, tmp_path: Path
+) -> None:
+    leave_one_running(tmp_path)
+    pid = pid_of(embedded.start())
+    os.kill(pid, signal.SIGSTOP)
+    goes_on = threading.Timer(2.5, os.kill, (pid, signal.SIGCONT))
+    goes_on.start()
+    try:
+        embedded.stop()
+        assert not embedded.alive()
+    finally:
+        goes_on.join()
 
 
 def test_two_servers_never_share_one(embedded: EmbeddedValkey, tmp_path: Path) -> None:

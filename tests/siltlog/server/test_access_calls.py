@@ -18,7 +18,7 @@ from siltlog.infra.security.access import Entry
 from siltlog.server_process import ServerProcess
 
 ORIGIN = "https://app.example"
-TIMEOUT_S = 20.0
+TIMEOUT_S = 25.0
 WAIT_MS = 30_000
 READER = (role("consumer", "own-"),)
 JOIN = {"generation": 0, "topics": ["own-t"]}

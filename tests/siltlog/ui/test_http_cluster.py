@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from browser import needs_chromium, opened
-from cluster_rig import Nodes, cluster
+from cluster_rig import STEADY_MS, Nodes, cluster
 from http_rig import Http
 
 from siltlog.testing import running_server
@@ -130,7 +130,7 @@ def test_a_topic_that_waits_for_a_lost_disk_is_abandoned(browser: Any, tmp_path:
 
 
 def test_silent_nodes_are_named_beside_the_metrics(browser: Any, tmp_path: Path) -> None:
-    with cluster(tmp_path, 2) as nodes, opened(browser, nodes["n1"].server) as page:
+    with cluster(tmp_path, 2, lease_ms=STEADY_MS) as nodes, opened(browser, nodes["n1"].server) as page:
         at = page.go("metrics?range=5m")
         at.get_by_role("figure").first.wait_for()
         nodes["n2"].pause()

@@ -4,18 +4,20 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from cluster_rig import LEASE_MS, Nodes, cluster
+from cluster_rig import Nodes, cluster
 from http_rig import Http, Reply
 
 from siltlog import Admin, Consumer, Producer
 from siltlog.infra import names
 
 TOPICS = ("t0", "t1", "t2")
+LEASE_MS = 10_000
+"""Longer than a busy machine lets a node wait; one that is killed is lost after it."""
 
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    with cluster(tmp_path_factory.mktemp("nodes"), 2) as nodes:
+    with cluster(tmp_path_factory.mktemp("nodes"), 2, lease_ms=LEASE_MS) as nodes:
         with Admin(nodes.urls) as admin:
             for topic in TOPICS:
                 admin.create_topic(topic, 2)
@@ -94,7 +96,7 @@ def test_a_topic_that_was_made_can_be_used_where_it_was_made(nodes: Nodes) -> No
             topic = f"made-{number}-at-{name}"
             http.create(topic)
             assert http.get(f"/v1/topics/{topic}/partitions/0/records?offset=0").status == 200
-            assert http.publish(topic, {"value": "1"}, query="?timeout_ms=10000").status == 200
+            assert http.publish(topic, {"value": "1"}, query="?timeout_ms=25000").status == 200
 
 
 @pytest.mark.rule("CR5")
@@ -123,14 +125,14 @@ def test_clients_and_groups_do_not_notice_that_an_owner_is_killed(nodes: Nodes) 
         before = sum(part["high_watermark"] for part in admin.offsets("t1"))
         victim = nodes[nodes.owner("t1")]
         for number in range(10):
-            producer.send("t1", f"sent-{number}", key=str(number)).result(20)
+            producer.send("t1", f"sent-{number}", key=str(number)).result(60)
         victim.kill()
         began = time.monotonic()
         for number in range(10, 20):
-            producer.send("t1", f"sent-{number}", key=str(number)).result(40)
-        assert time.monotonic() - began < 30
+            producer.send("t1", f"sent-{number}", key=str(number)).result(120)
+        assert time.monotonic() - began < 60
         seen: list[str] = []
-        end = time.monotonic() + 40
+        end = time.monotonic() + 90
         while len(seen) < before + 20 and time.monotonic() < end:
             seen += [(record.value or b"").decode() for record in consumer.poll(timeout_ms=500)]
         assert sorted(value for value in seen if value.startswith("sent-")) == sorted(

@@ -10,7 +10,7 @@ from urllib.request import urlopen
 
 import pytest
 from access_rig import Secured, secured_server
-from cluster_rig import cluster
+from cluster_rig import STEADY_MS, cluster
 from http_rig import Http
 
 from siltlog.cli.main import run
@@ -20,7 +20,7 @@ from siltlog.infra.security.audit.chain import told
 from siltlog.testing import running_server
 
 Capture = pytest.CaptureFixture[str]
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 60
 
 
 def until(http: Http, done: Any) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def changes_of(secured: Secured) -> list[tuple[str, str]]:
 
 
 def test_a_node_of_a_cluster_hands_over_its_topics(tmp_path: Path) -> None:
-    with cluster(tmp_path, 2) as nodes:
+    with cluster(tmp_path, 2, lease_ms=STEADY_MS) as nodes:
         first, second = nodes["n1"], nodes["n2"]
         http = Http(first.url)
         http.create("orders")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from access_rig import secured_server
-from cluster_rig import ClusterNode, Nodes, cluster
+from cluster_rig import STEADY_MS, ClusterNode, Nodes, cluster
 from http_rig import NO_REDIS, Http, Reply
 from secured_cluster_rig import secured_cluster
 from stuck_table import stuck_in
@@ -266,7 +266,7 @@ def test_it_is_for_who_may_alter_the_cluster_and_audited() -> None:
 
 
 def test_a_node_asks_another_for_who_may_and_one_of_them_records_it(tmp_path: Path) -> None:
-    with secured_cluster(tmp_path, 2, **SELDOM) as secured:
+    with secured_cluster(tmp_path, 2, lease_ms=STEADY_MS, **SELDOM) as secured:
         nodes, admin = list(secured.nodes), secured.admin
         runner = wait_for(lambda: runs_it(admin), "no node ever ran the schedule")
         [asked] = [name for name in nodes if name != runner]
@@ -288,7 +288,7 @@ def asked_and_runner(nodes: Nodes) -> tuple[ClusterNode, ClusterNode]:
 
 
 def test_any_node_is_asked_and_the_one_that_runs_the_schedule_runs_it(tmp_path: Path) -> None:
-    with cluster(tmp_path, 2, **SELDOM) as nodes:
+    with cluster(tmp_path, 2, lease_ms=STEADY_MS, **SELDOM) as nodes:
         asked, runner = asked_and_runner(nodes)
         http = Http(asked.url)
         begun = begin(http)

