@@ -61,7 +61,7 @@ def split(server: GroupsProcess, other: GroupsProcess, session_timeout_ms: int =
 @pytest.mark.slow
 def test_any_server_answers_any_call(start: Start) -> None:
     one, two = start(), start()
-    a, b = split(one, two)
+    a, b = split(one, two, session_timeout_ms=60_000)
     mine = owned(b)[0]
     offsets = [{**mine, "offset": 7}]
     two.call("commit", {"member_id": "b", "generation": b["generation"], "offsets": offsets})

@@ -93,7 +93,7 @@ def poll(http: Http, group: str, member: str, topic: str, handled: int) -> dict[
 def wait_until_saved(http: Http, group: str, topic_id: str, offsets: dict[int, int]) -> None:
     """Until `_offsets` has them: it is a topic like any other to whoever reads."""
     keys = {names.offset_key(group, topic_id, number).decode(): offset for number, offset in offsets.items()}
-    for _ in range(300):
+    for _ in range(3_000):
         found = {}
         for record in http.read(names.OFFSETS_TOPIC, query="values=json"):
             found[record["key"]] = record["value"] and record["value"]["offset"]
@@ -125,7 +125,7 @@ def test_a_consumer_goes_on_over_an_emptied_redis_and_skips_nothing(server: Serv
     with Consumer(server.url, group="going-on", topics=[topic], auto_offset_reset="latest") as consumer:
 
         def read(count: int) -> None:
-            for _ in range(200):
+            for _ in range(600):
                 if len(set(seen)) >= count:
                     break
                 seen.extend(record.text() or "" for record in consumer.poll(max_records=7, timeout_ms=100))

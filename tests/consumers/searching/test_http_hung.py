@@ -47,7 +47,7 @@ class Client:
 
 
 @pytest.mark.parametrize("how", ["hang up", "drain"])
-def test_it_tells_that_it_is_there_and_ends_within_a_second(tmp_path: Path, how: str) -> None:
+def test_it_tells_that_it_is_there_and_ends_all_the_same(tmp_path: Path, how: str) -> None:
     async def forever() -> None:
         await asyncio.Event().wait()
 
@@ -60,7 +60,9 @@ def test_it_tells_that_it_is_there_and_ends_within_a_second(tmp_path: Path, how:
         router = Router(routes_of(searches))
         clients = [Client() for _ in range(SEARCHES_MAX)]
         running = [asyncio.create_task(client.search(router)) for client in clients]
-        await asyncio.sleep(1.2)
+        async with asyncio.timeout(60):
+            while any(len(client.lines) < 3 for client in clients):
+                await asyncio.sleep(0.05)
         for client in clients:
             assert client.lines[:3] == [{"progress": {"looked_at": 0, "of": 1}}] * 3
         with pytest.raises(Unavailable, match="may; try again in a moment"):
@@ -70,7 +72,7 @@ def test_it_tells_that_it_is_there_and_ends_within_a_second(tmp_path: Path, how:
         else:
             for client in clients:
                 client.hangs_up.set()
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(30):
             await asyncio.gather(*running)
         assert [client.lines[-1]["done"]["ended_by"] for client in clients] == ["stop"] * SEARCHES_MAX
         assert all(client.lines[-1]["done"]["next"] for client in clients)

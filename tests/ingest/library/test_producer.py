@@ -300,7 +300,7 @@ def test_failures_are_chained_to_what_left_the_block(server: FakeServer) -> None
 def test_what_cannot_be_delivered_in_time_fails(server: FakeServer) -> None:
     server.topic("t")
     server.faults = lambda: "503"
-    with Producer(server.url, delivery_timeout_ms=150) as producer:
+    with Producer(server.url, delivery_timeout_ms=2_500) as producer:
         with pytest.raises(errors.Unavailable, match="nothing of it arrived"):
             producer.send("t", b"a").result(10)
         server.faults = lambda: "drop_after"
