@@ -19,6 +19,7 @@ from tls_door import Certificates, certificates, tls_door
 from valkey_cluster import cluster
 
 from siltlog.doctor.services import coordinator
+from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import ConfigError, Unavailable
 from siltlog.infra.redis.access import RedisAccess
