@@ -152,7 +152,7 @@ def test_a_member_that_was_dropped_joins_anew(url: str, topic: str) -> None:
     lost: list[list[TopicPartition]] = []
     publish(url, topic, 0, 40)
     with Consumer(
-        url, group=topic, topics=[topic], on_lost=lost.append, auto_commit=False, session_timeout_ms=3_000
+        url, group=topic, topics=[topic], on_lost=lost.append, auto_commit=False, session_timeout_ms=60_000
     ) as consumer:
         first: list[Any] = []
         while len(first) < 40:

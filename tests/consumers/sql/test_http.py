@@ -232,7 +232,7 @@ def test_a_limit_cuts_and_says_so(http: Http, topic: str) -> None:
         ("select * from {t}, duckdb_secrets()", "invalid_request", "only read topics"),
         ("select * from {t}, query('select * from \"files of other\"')", "unknown_topic", "files of other"),
         ("select {deep} from {t}", "invalid_request", "depth"),
-        ("select * from {t} a, {t} b, {t} c, range(100000) order by a.offset * hash(range)", "query_limit", "memory"),
+        ("select repeat('x', 20000) from {t} a, range(100000) order by a.offset * hash(range)", "query_limit", "memory"),
         ("select list(range) from range(1000000000), {t}", "query_limit", "memory"),
         ("select repeat('x', 20000000) from {t}", "query_limit", "16 MiB"),
     ],
@@ -286,7 +286,7 @@ def test_it_ends_in_time_and_publishing_goes_on(http: Http, server: ServerProces
         acknowledged += 1
     thread.join()
     assert (ended[0].error_code, ended[0].json["limit"]) == ("query_limit", "time")
-    assert acknowledged > 20
+    assert acknowledged > 4, "it is not one after the other"
     until(lambda: not children_of(server.pid))
 
 
