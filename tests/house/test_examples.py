@@ -27,6 +27,7 @@ def test_the_page_names_every_example() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_every_example_prints_what_the_page_says(tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(FOLDER)
 

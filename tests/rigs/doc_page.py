@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 _FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _CURL = 'curl() { command curl --fail-with-body "$@"; }\n'
-STEP_SECONDS_MAX = 90
+STEP_SECONDS_MAX = 240
 BINARIES = Path(sys.executable).parent
 
 
