@@ -30,6 +30,7 @@ from siltlog.infra.cluster.router import Member as Called
 from siltlog.infra.cluster.view import NodeEntry
 from siltlog.infra.errors import ConfigError, SiltlogError, problem
 from siltlog.infra.http.memory import LARGE_SHARE, InFlight
+from siltlog.infra.peers import body as bodies
 from siltlog.infra.peers import forwarding, peers
 from siltlog.infra.peers import hop as hops
 from siltlog.infra.peers.accepting import AcceptedHops
@@ -588,7 +589,7 @@ MUTANTS: dict[str, Mutant] = {
     "CR6 what was begun is refused": Mutant(
         a_planned_move_is_no_error, instead(_Request, "_begin_again", lambda self: False), 1
     ),
-    "CR6 any body is kept": Mutant(a_planned_move_is_no_error, instead(forwarding, "SMALL_BYTES", 1 << 30)),
+    "CR6 any body is kept": Mutant(a_planned_move_is_no_error, instead(bodies, "SMALL_BYTES", 1 << 30)),
     "CR7 all is sent again": Mutant(
         what_may_have_been_done_is_not_done_again, instead(_Request, "_may_repeat", lambda self: True), 1
     ),
