@@ -232,7 +232,11 @@ def test_a_limit_cuts_and_says_so(http: Http, topic: str) -> None:
         ("select * from {t}, duckdb_secrets()", "invalid_request", "only read topics"),
         ("select * from {t}, query('select * from \"files of other\"')", "unknown_topic", "files of other"),
         ("select {deep} from {t}", "invalid_request", "depth"),
-        ("select repeat('x', 20000) from {t} a, range(100000) order by a.offset * hash(range)", "query_limit", "memory"),
+        (
+            "select repeat('x', 20000) from {t}, range(100000) order by offset * hash(range)",
+            "query_limit",
+            "memory",
+        ),
         ("select list(range) from range(1000000000), {t}", "query_limit", "memory"),
         ("select repeat('x', 20000000) from {t}", "query_limit", "16 MiB"),
     ],

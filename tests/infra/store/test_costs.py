@@ -114,7 +114,7 @@ def publish(server: ServerProcess, topic: str, count: int, acks: str) -> None:
 
 
 def test_the_page_has_the_tables_that_are_reckoned() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "costs.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "costs.md").read_text("utf-8")
     for table in tables():
         assert table in page
 

@@ -11,9 +11,10 @@ from log_rig import LOGGER, GatedDisk, body, running_log
 from siltlog.infra import names
 from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.table.table import TopicTable
-from siltlog.ingest.flush import producer_objects, refresh
+from siltlog.ingest.flush import refresh
 from siltlog.ingest.flush.flusher import Flusher
 from siltlog.ingest.flush.retries import Retries
+from siltlog.ingest.log import producer_objects
 from siltlog.ingest.producers.check import Producer
 
 MIB = 1024 * 1024

@@ -27,11 +27,11 @@ from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.table.table import TopicTable
 from siltlog.ingest.flush.flush import Flush
 from siltlog.ingest.flush.release import Release
+from siltlog.ingest.log import claim as claiming
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.producer_objects import StateWriter
 from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.log.topic_logs import TopicLogs
-from siltlog.ingest.ownership import claim as claiming
 from siltlog.ingest.ownership import ownership, plan, rules, waiting
 from siltlog.ingest.ownership.former import Former
 from siltlog.ingest.ownership.ownership import Ownership
