@@ -272,7 +272,9 @@ def test_thousands_of_partitions_are_shown_fifty_at_a_time(page: Page, http: Htt
     at.on("request", lambda request: asked.append(request.url))
     at.get_by_role("button", name="Next in Partitions").click()
     page.shows("51 to 100 of 5,000")
-    assert not [url for url in asked if "broad" not in url and "/v1/events" not in url and "history" not in url]
+    # The page fetches its other modules when it has nothing to do.
+    beside = ("broad", "/v1/events", "history", "/ui/")
+    assert not [url for url in asked if not any(each in url for each in beside)]
     page.go("topics/broad/partitions")
     at.get_by_role("table", name="Partitions").locator("tbody tr").nth(49).wait_for()
     assert at.locator("main tbody tr").count() == 50
