@@ -15,110 +15,58 @@ VARINT_BYTES_MAX = 5
 VARLONG_BYTES_MAX = 10
 UINT32_MAX = 2**32 - 1
 _LOOK_AFTER, _LOOK_AFTER_MAX = 16, 1024
-"""After so many records it is looked whether the last were of one size, and more are."""
+"""After so many records it is looked whether more are of one size; after twice as many each time that few were."""
 _SAME = 8
+"""So many in a row make it worth a look."""
 _SAME_MORE = 64
 _MANY = 256
-"""Of fewer records in all each is checked as it is found."""
+"""Of fewer records in all a look would take as long as it saves."""
 
 
 def spans(content: bytes, data: Bytes, size: int, count: int) -> tuple[Numbers, Numbers]:
     """Where each of `count` records begins, after its length, and where it ends; `size` bytes are theirs.
 
-    `data` is `content`, which has some zeros behind those. Raises Malformed.
+    Where several are of one size it is tried whether more are, all at once. `data` is `content`, which has some zeros
+    behind those bytes. Raises Malformed.
     """
-    if count < _MANY:
-        return _one_by_one(content, size, count)
-    places, why = _places(content, data, size, count)
-    begins = np.frombuffer(places, np.int64)
-    # Of more than 32 bits a length may be here: it leads beyond the end.
-    lengths, starts = varints(data, begins[:-1], VARLONG_BYTES_MAX)
-    ends = starts + lengths
-    holds = (lengths >= RECORD_BYTES_MIN - 1) & (ends <= size)
-    if not holds.all():
-        index = int(np.argmin(holds))
-        raise _outside(int(lengths[index]), size - int(starts[index])).within(f"record {index}")
-    if why:
-        raise Malformed(why, f"record {len(starts)}")
-    _check_end(int(begins[-1]), size)
-    return starts, ends
-
-
-def _one_by_one(content: bytes, size: int, count: int) -> tuple[Numbers, Numbers]:
-    """Does what `spans` does, and of few records in less time."""
     starts, ends = (array("q", bytes(8 * count)) for _ in range(2))
-    at = index = 0
+    at = found = index = 0
+    look = _LOOK_AFTER if count >= _MANY else count
     try:
-        for index in range(count):
-            length = content[at]
-            if length < 0x80:
-                at += 1
-            elif (second := content[at + 1]) < 0x80:
-                length = length & 0x7F | second << 7
-                at += 2
-            else:
-                length, at = unsigned(content, at, VARINT_BYTES_MAX)
-            starts[index] = at
-            at += length >> 1
-            if length & 1 or length < 2 * (RECORD_BYTES_MIN - 1) or at > size:
-                raise _outside(length >> 1 ^ -(length & 1), size - starts[index])
-            ends[index] = at
+        while found < count:
+            for index in range(found, min(found + look, count)):
+                length = content[at]
+                if length < 0x80:
+                    at += 1
+                elif (second := content[at + 1]) < 0x80:
+                    length = length & 0x7F | second << 7
+                    at += 2
+                else:
+                    length, at = unsigned(content, at, VARINT_BYTES_MAX)
+                starts[index] = at
+                at += length >> 1
+                if length & 1 or length < 2 * (RECORD_BYTES_MIN - 1) or at > size:
+                    raise Malformed(f"it has {length >> 1 ^ -(length & 1)} bytes, and {size - starts[index]} are left")
+                ends[index] = at
+            found = index + 1
+            if found == count:
+                break
+            step, more = at - ends[index - 1], 0
+            if at - ends[index - _SAME] == _SAME * step:
+                more = _of_one_size(data, at - step, at, size, count - found)
+                steps = step * np.arange(1, more + 1)
+                np.frombuffer(starts, np.int64)[found : found + more] = starts[index] + steps
+                np.frombuffer(ends, np.int64)[found : found + more] = at + steps
+                found += more
+                at += step * more
+            look = _LOOK_AFTER if more >= _SAME_MORE else min(2 * look, _LOOK_AFTER_MAX)
     except Malformed as error:
         raise error.within(f"record {index}") from None
     except IndexError:
         raise Malformed("the bytes end within it", f"record {index}") from None
-    _check_end(at, size)
+    if at != size:
+        raise Malformed(f"{size - at} bytes follow the records")
     return np.frombuffer(starts, np.int64), np.frombuffer(ends, np.int64)
-
-
-def _outside(length: int, left: int) -> Malformed:
-    return Malformed(f"it has {length} bytes, and {left} are left")
-
-
-def _check_end(end: int, size: int) -> None:
-    if end != size:
-        raise Malformed(f"{size - end} bytes follow the records")
-
-
-def _places(content: bytes, data: Bytes, size: int, count: int) -> "tuple[array[int], str]":
-    """Where each record begins, before its length, and where the last one ends; and why there are fewer than `count`.
-
-    What a length says is not checked: it only leads on. Where several are of one size it is tried whether more are,
-    all at once.
-    """
-    places = array("q", (0,))
-    note = places.append
-    at = 0
-    look = _LOOK_AFTER
-    try:
-        while len(places) <= count:
-            for _ in range(min(look, count + 1 - len(places))):
-                length = content[at]
-                if length < 0x80:
-                    at += 1 + (length >> 1)
-                elif (second := content[at + 1]) < 0x80:
-                    at += 2 + ((length & 0x7F | second << 7) >> 1)
-                else:
-                    length, at = unsigned(content, at, VARINT_BYTES_MAX)
-                    at += length >> 1
-                note(at)
-            left = count + 1 - len(places)
-            if not left:
-                break
-            last = places[-1 - _SAME :]
-            begun = last[-2]
-            more = 0
-            if at <= size and last[-1] - last[0] == _SAME * (at - begun):
-                more = _of_one_size(data, begun, at, size, left)
-                steps = np.arange(1, more + 1) * (at - begun) + at
-                places.frombytes(steps.tobytes())
-                at = places[-1]
-            look = _LOOK_AFTER if more >= _SAME_MORE else min(2 * look, _LOOK_AFTER_MAX)
-    except Malformed as error:
-        return places, error.what
-    except IndexError:
-        return places, "the bytes end within it"
-    return places, ""
 
 
 def _of_one_size(data: Bytes, begun: int, at: int, size: int, most: int) -> int:
