@@ -17,7 +17,6 @@ from siltlog.consumers.reading.answers import Record
 from siltlog.consumers.reading.fetch import require_read
 from siltlog.consumers.reading.parameters import VALUES_PARAMETER, values_of
 from siltlog.infra import names
-from siltlog.infra.errors import problem
 from siltlog.infra.http.answers import Time, Whole
 from siltlog.infra.http.media import chosen_media
 from siltlog.infra.http.operations import (
@@ -33,7 +32,7 @@ from siltlog.infra.http.operations import (
     on_topic,
     operation,
 )
-from siltlog.infra.http.query import Query
+from siltlog.infra.http.query import Query, named
 from siltlog.infra.http.replies import read_reply
 from siltlog.infra.http.requests import body_of, decode, json_reply
 from siltlog.infra.security.grant import grant_of
@@ -278,10 +277,8 @@ class DeadLettersHttp:
         chosen_media(request.headers.get("accept", ""), (names.MEDIA_JSON,))
         topic: str = request.path_params["topic"]
         require_read(grant_of(request), names.dead_letter_topic(topic))
-        group, after = (query.text(name) if name in query else None for name in ("group", "after"))
-        wrong = None if group is None else names.name_problem(group)
-        if wrong is not None:
-            raise problem("invalid_parameter", f"group: {wrong}", parameter="group")
+        group = named("group", query.text("group")) if "group" in query else None
+        after = query.text("after") if "after" in query else None
         limit = query.integer("limit", LIMIT_DEFAULT, minimum=1, maximum=LIMIT_MAX, cut=True)
         values = values_of(query)
         page = await self._letters.page(topic, group, after, limit, values)
@@ -346,7 +343,4 @@ def _asked(request: Request, parameter: str) -> str:
     Query(request, ())
     chosen_media(request.headers.get("accept", ""), (names.MEDIA_JSON,))
     name: str = request.path_params[parameter]
-    wrong = names.name_problem(name)
-    if parameter in ("group", "member") and wrong is not None:
-        raise problem("invalid_parameter", f"{parameter}: {wrong}", parameter=parameter)
-    return name
+    return named(parameter, name) if parameter in ("group", "member") else name

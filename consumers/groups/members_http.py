@@ -13,7 +13,6 @@ from siltlog.consumers.groups.poll import GroupPoll
 from siltlog.consumers.reading.fetch import Fetcher, require_read
 from siltlog.consumers.reading.http import INLINE_RECORDS_MAX, ReadLimits
 from siltlog.infra import names
-from siltlog.infra.errors import problem
 from siltlog.infra.http.media import chosen_media
 from siltlog.infra.http.memory import held_of
 from siltlog.infra.http.operations import (
@@ -26,7 +25,7 @@ from siltlog.infra.http.operations import (
     on_group,
     operation,
 )
-from siltlog.infra.http.query import Query
+from siltlog.infra.http.query import Query, named
 from siltlog.infra.http.replies import read_reply
 from siltlog.infra.http.requests import WAIT_MS, body_of, decode
 from siltlog.infra.security.grant import Grant, grant_of
@@ -170,8 +169,4 @@ def _require_membership(grant: Grant, group: str, asked: MemberRequest) -> None:
 
 
 def name_of(request: Request, parameter: str) -> str:
-    name: str = request.path_params[parameter]
-    wrong = names.name_problem(name)
-    if wrong is not None:
-        raise problem("invalid_parameter", f"{parameter}: {wrong}", parameter=parameter)
-    return name
+    return named(parameter, request.path_params[parameter])

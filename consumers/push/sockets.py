@@ -45,7 +45,7 @@ from siltlog.infra.http.operations import (
     operation,
     whole,
 )
-from siltlog.infra.http.query import Query
+from siltlog.infra.http.query import Query, named
 from siltlog.infra.http.streams import STREAM, Kind, Stream, Streams, asked_again
 from siltlog.infra.limits import MEMBER_TIMEOUT_MS_MAX, MEMBER_TIMEOUT_MS_MIN
 from siltlog.infra.security.grant import grant_of
@@ -286,16 +286,16 @@ class _Opening(Response):
 
 def _joining(request: Request) -> Joining:
     query = Query(request, GROUP_PARAMETERS)
-    group = _name("group", request.path_params["group"])
+    group = named("group", request.path_params["group"])
     returns = "member" in query
-    member = _name("member", query.text("member")) if returns else uuid.uuid4().hex
-    topics = [_name("topics", topic) for topic in query.text("topics").split(",")] if "topics" in query else []
+    member = named("member", query.text("member")) if returns else uuid.uuid4().hex
+    topics = [named("topics", topic) for topic in query.text("topics").split(",")] if "topics" in query else []
     if not topics:
         raise problem("invalid_parameter", "a member names what it reads: give topics=flights,...", parameter="topics")
     asked = MemberRequest(topics=topics)
     for name in ("client_id", "instance_id"):
         if name in query:
-            setattr(asked, name, _name(name, query.text(name)))
+            setattr(asked, name, named(name, query.text(name)))
     if "auto_offset_reset" in query:
         asked.auto_offset_reset = cast(ResetPolicy, query.choice("auto_offset_reset", RESETS, "earliest"))
     for name in ("session_timeout_ms", "rebalance_timeout_ms"):
@@ -304,10 +304,3 @@ def _joining(request: Request) -> Joining:
     values = values_of(query)
     attempts_max = query.integer("max_attempts", ATTEMPTS_MAX, minimum=1, maximum=ATTEMPTS_MAX_MAX)
     return Joining(group, member, asked, values, attempts_max, returns)
-
-
-def _name(parameter: str, text: str) -> str:
-    wrong = names.name_problem(text)
-    if wrong is not None:
-        raise problem("invalid_parameter", f"{parameter}: {wrong}", parameter=parameter)
-    return text

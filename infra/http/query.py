@@ -1,9 +1,10 @@
-"""The query of a request."""
+"""What a request says beside its body: its query, and the names in it and in its path."""
 
 from collections.abc import Iterable, MutableMapping
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
+from siltlog.infra import names
 from siltlog.infra.clock import parse_us
 from siltlog.infra.errors import problem
 from siltlog.infra.limits import INTEGER_MAX, whole_number
@@ -14,6 +15,14 @@ class Asked(Protocol):
 
     @property
     def scope(self) -> MutableMapping[str, Any]: ...
+
+
+def named(parameter: str, text: str) -> str:
+    """The name of something, as a parameter gives it. Raises Refused `invalid_parameter`."""
+    wrong = names.name_problem(text)
+    if wrong is not None:
+        raise problem("invalid_parameter", f"{parameter}: {wrong}", parameter=parameter)
+    return text
 
 
 class Query:
