@@ -5,6 +5,8 @@ import threading
 import uuid
 from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
+
 from siltlog import Admin, Consumer, Producer, TopicPartition
 
 URL = sys.argv[1] if len(sys.argv) > 1 else "http://localhost:7070"
@@ -21,12 +23,11 @@ def main() -> None:
     admin = Admin(URL)
     admin.create_topic(TOPIC, config={"retention.ms": 3_600_000})
     now = datetime.now(UTC)
-    # Whole files expire: what is acknowledged at `table` has files of its own.
+    # Whole files expire: a batch that is acknowledged at `table` before the next is sent has one of its own.
     with Producer(URL, acks="table") as producer:
         for age, count in ((timedelta(hours=2), 50), (timedelta(0), 10)):
-            for number in range(count):
-                producer.send(TOPIC, {"click": number}, timestamp=now - age)
-            producer.flush()
+            clicks = [{"value": f'{{"click": {number}}}', "timestamp": now - age} for number in range(count)]
+            producer.send_batch(TOPIC, pa.Table.from_pylist(clicks)).result()
     print("before: offsets {} to {}".format(*bounds(admin)))
 
     admin.begin_job("retain")  # the schedule does it every ten minutes

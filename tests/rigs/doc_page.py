@@ -53,6 +53,10 @@ def run(
         assert ran.returncode == 0, (step.commands, ran.stdout, ran.stderr)
         if step.printed is not None:
             # curl ends what it prints with no line end.
-            assert ran.stdout.replace("\n", "") == step.printed.replace("\n", ""), (step.commands, ran.stderr)
+            assert ran.stdout.replace("\n", "") == step.printed.replace("\n", ""), (
+                step.commands,
+                ran.stdout,
+                ran.stderr,
+            )
         count += 1
     return count
