@@ -140,7 +140,7 @@ def small_server() -> Iterator[ServerProcess]:
         flush_ms=50,
         request_bytes_max=MIB,
         record_bytes_max=100_000,
-        request_timeout_ms=400,
+        request_timeout_ms=2_000,
         cors_origins="https://app.example, https://other.example",
         hosts="silt.example, silt2.example",
         log_level="info",

