@@ -204,6 +204,8 @@ def test_a_topic_whose_next_owner_waits_for_a_disk_is_its_table(tmp_path: Path) 
             await a.flusher.drain()
             await a.publish("t", "y")
             await until(lambda: b.reads.topic("t").partitions[0].bounds().high_watermark == 2)
+            # It is told of the table's version first, and sees it a moment later.
+            await until(lambda: b.reads.topic("t").snapshot.version == topic.snapshot.version)
             a.routes.set("t", Place(Member("z", "z-1", "http://127.0.0.1:1"), None, 1))
             a.heads.look()
             for each in (a, b):
