@@ -1,7 +1,7 @@
 """How much of each room the tests run: lines and branches, those of servers and jobs in child processes among them.
 
-`make coverage` runs all tests so, and ends with 1 where a room is below LEAST, or a test failed. A process that is killed
-takes what it counted along: what only such a one ran counts as not run.
+`make coverage` runs all tests so, and ends with 1 where a room is below LEAST, or a test failed. A process that is
+killed takes what it counted along: what only such a one ran counts as not run.
 """
 
 import json
