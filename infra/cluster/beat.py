@@ -6,8 +6,8 @@ from typing import Literal
 import msgspec
 
 from siltlog.infra import names
-from siltlog.infra.cluster.view import FORMAT
-from siltlog.infra.errors import ConfigError, problem
+from siltlog.infra.cluster.view import FORMAT, check_format
+from siltlog.infra.errors import problem
 
 Going = Literal["on", "draining", "away"]
 TopicState = Literal["waiting", "claimed", "settled"]
@@ -98,11 +98,6 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
     report: Report = Report()
 
 
-class _Format(msgspec.Struct):
-    format: int
-
-
-_formats = msgspec.json.Decoder(_Format)
 _beats = msgspec.json.Decoder(Beat)
 
 
@@ -114,11 +109,7 @@ def decode_beat(content: bytes, node: str, formats: int = FORMAT) -> Beat:
     """Raises ConfigError for a format above `formats`, CorruptData for what is no beat of `node`."""
     path = names.beat_object(node)
     try:
-        found = _formats.decode(content).format
-        if found > formats:
-            raise ConfigError(
-                f"{path} is of format {found}, and this release reads formats up to {formats}: upgrade this node"
-            )
+        check_format(content, path, formats)
         beat = _beats.decode(content)
     except msgspec.DecodeError as error:
         raise problem("corrupt_data", f"{path} is not a beat: {error}") from None

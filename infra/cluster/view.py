@@ -137,6 +137,17 @@ class _Format(msgspec.Struct):
 
 
 _formats = msgspec.json.Decoder(_Format)
+
+
+def check_format(content: bytes, path: str, formats: int) -> None:
+    """Raises ConfigError for an object of a format above `formats`, msgspec.DecodeError for one that says none."""
+    found = _formats.decode(content).format
+    if found > formats:
+        raise ConfigError(
+            f"{path} is of format {found}, and this release reads formats up to {formats}: upgrade this node"
+        )
+
+
 _views = msgspec.json.Decoder(ClusterView)
 
 
@@ -148,11 +159,7 @@ def decode_view(content: bytes, number: int, formats: int = FORMAT) -> ClusterVi
     """Raises ConfigError for a format above `formats`, CorruptData for what is not view `number`."""
     path = names.view_object(number)
     try:
-        found = _formats.decode(content).format
-        if found > formats:
-            raise ConfigError(
-                f"{path} is of format {found}, and this release reads formats up to {formats}: upgrade this node"
-            )
+        check_format(content, path, formats)
         view = _views.decode(content)
     except msgspec.DecodeError as error:
         raise problem("corrupt_data", f"{path} is not a view: {error}") from None

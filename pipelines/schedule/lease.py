@@ -4,15 +4,20 @@ The newest says who has the right, for how long, and what was run; so the next r
 and no more: two runners at once would do some of it twice, and jobs that overtake each other are fenced by the tables.
 """
 
+from collections.abc import Mapping
 from contextlib import suppress
+from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError
+from siltlog.infra.settings.cron import Cron
 from siltlog.infra.store.once import put_once
 from siltlog.infra.store.store import ObjectInfo, ObjectStore
+from siltlog.pipelines.schedule.runs import Trigger
 
 LEASE_MS = 90_000
 LEASES_SILENT_MAX = 2
@@ -34,6 +39,32 @@ class JobState(msgspec.Struct, frozen=True):
     """Why it is not run here."""
     by_hand: bool = False
     """Somebody asked for the run that is under way."""
+
+
+class OpenRun(NamedTuple):
+    """A run that is under way, or was stopped and nobody was told of it yet."""
+
+    since_us: int
+    run_id: str
+    trigger: Trigger
+
+
+def states(
+    crons: Mapping[str, Cron],
+    handled: Mapping[str, int],
+    unavailable: Mapping[str, str],
+    open_runs: Mapping[str, OpenRun],
+    now_us: int,
+) -> dict[str, JobState]:
+    """Makes what the lease says of each job: what was handled (from now on, where nothing was), and what is open."""
+    found = {}
+    for job, cron in crons.items():
+        state = JobState(cron.expression, handled.get(job, now_us), unavailable=unavailable.get(job))
+        if job in open_runs:
+            since_us, run_id, trigger = open_runs[job]
+            state = replace(state, running_since_us=since_us, run_id=run_id, by_hand=trigger == "hand")
+        found[job] = state
+    return found
 
 
 class LeaseEntry(msgspec.Struct, frozen=True):

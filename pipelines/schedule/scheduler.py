@@ -5,12 +5,9 @@ up none that is quick. A job that was stopped halfway is due again, unless someb
 """
 
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
-
-import msgspec
 
 from siltlog.infra.clock import MICROS_PER_SECOND, Clock, format_us, parse_us
 from siltlog.infra.errors import SiltlogError, problem
@@ -18,20 +15,17 @@ from siltlog.infra.settings.cron import Cron
 from siltlog.infra.telemetry import Logger
 from siltlog.pipelines.schedule.asked import Asked, in_the_way, not_run_here, off, shutting_down
 from siltlog.pipelines.schedule.crowded import CrowdedTables, LiveFiles
-from siltlog.pipelines.schedule.lease import JobState, ScheduleLease
+from siltlog.pipelines.schedule.lease import JobState, OpenRun, ScheduleLease, states
 from siltlog.pipelines.schedule.plan import DueRun, carried_on, due_runs, next_us
-from siltlog.pipelines.schedule.process import STOP_SECONDS, JobProcess
-from siltlog.pipelines.schedule.runs import COMPACT, LANES, NICENESS_MAX, JobRunRequest, Outcome, Trigger
-from siltlog.pipelines.schedule.under_way import Run, request_of, result_of, seconds_max
+from siltlog.pipelines.schedule.process import JobProcess
+from siltlog.pipelines.schedule.runs import COMPACT, NICENESS_MAX, JobRunRequest, Outcome, Trigger
+from siltlog.pipelines.schedule.under_way import Run, UnderWay, log_end, request_of, result_of
+from siltlog.pipelines.schedule.untold import Untold
 
 VACUUM = "vacuum"
 SPARK_JOBS = frozenset((COMPACT,))
-QUICK = "quick"
 SETTLE_SECONDS = 60.0
 """How long jobs wait that were missed while no runner was there: a server that starts has better things to do."""
-TELL_AGAIN_SECONDS = 60.0
-UNTOLD_MAX = 100
-"""Runs that are kept while no server can be told of them."""
 LOOK_SECONDS_MAX = 30.0
 """The wall clock may have been set meanwhile."""
 FULL_SECONDS = 600.0
@@ -75,14 +69,13 @@ class Scheduler:
         self._logger = logger
         self._new_run_id = new_run_id
         self._unavailable = unavailable
-        self._record = record
         self._live_files = live_files
         self._tables = CrowdedTables()
         self._settle_seconds = settle_seconds
         self._handled: dict[str, int] = {}
         self._missing: dict[str, str] = {}
         """Why jobs that were due were not run."""
-        self._running: dict[str, Run] = {}
+        self._running = UnderWay(clock)
         self._missed_before_us = 0
         """Jobs that were due before this time were missed, and wait until `_settled_at`."""
         self._settled_at = 0.0
@@ -90,15 +83,14 @@ class Scheduler:
         self._stopping = threading.Event()
         self._wake = threading.Event()
         self._asked = Asked(self._wake.set)
-        self._opening: dict[str, tuple[int, str, Trigger]] = {}
-        """Runs that are about to begin: when, their ids, and what began them."""
+        self._opening: dict[str, OpenRun] = {}
+        """Runs that are about to begin."""
         self._failing = False
         self._disk_full = False
         self._vacuum_at = 0.0
         """When it runs again on a full disk."""
-        self._untold: deque[JobRunRequest] = deque(maxlen=UNTOLD_MAX)
+        self._untold = Untold(record, clock)
         """Runs that are still to be recorded; those of a runner that is gone are among them."""
-        self._tell_at = 0.0
 
     def run(self) -> None:
         """Returns after `stop`, when no job runs any more and the right was given back."""
@@ -179,8 +171,7 @@ class Scheduler:
     def stop(self) -> None:
         """Jobs end at once; `run` returns soon after."""
         self._stopping.set()
-        for run in list(self._running.values()):
-            run.process.stop()
+        self._running.stop()
         self._wake.set()
 
     def step(self) -> float:
@@ -243,12 +234,12 @@ class Scheduler:
         now_us = self._clock.now_us()
         for job, state in self._lease.jobs.items():
             self._handled[job] = max(state.handled_us, self._handled.get(job, 0))
-            if job in self._crons and job not in self._running and state.run_id and state.running_since_us:
+            if job in self._crons and self._running.of(job) is None and state.run_id and state.running_since_us:
                 trigger: Trigger = "hand" if state.by_hand else "schedule"
                 cut_short = request_of(
                     job, state.run_id, trigger, "interrupted", state.running_since_us, now_us, ABANDONED
                 )
-                self._untold.append(cut_short)
+                self._untold.add(cut_short)
         self._handled = carried_on(self._crons, self._handled, now_us)
         # The first runner of all says since when there is a schedule: what comes due from now on can be missed.
         self._lease.renew(self._states())
@@ -259,44 +250,33 @@ class Scheduler:
 
     def _running_not_ours(self) -> None:
         """Somebody else may be running them, or has."""
-        if self._running:
-            self._logger.warning("the right to run the schedule is gone; its jobs end", jobs=sorted(self._running))
+        if self._running.jobs():
+            self._logger.warning(
+                "the right to run the schedule is gone; its jobs end", jobs=sorted(self._running.jobs())
+            )
             self._end_jobs()
 
     def _states(self) -> dict[str, JobState]:
         # The next runner tells of what is under way, and of what was stopped, if this one does not come to it.
-        open_runs: dict[str, tuple[int, str, Trigger]] = {
-            run.job: (parse_us(str(run.started_at)), run.run_id, run.trigger)
-            for run in self._untold
-            if run.outcome == "interrupted"
+        open_runs: dict[str, OpenRun] = {
+            run.job: OpenRun(parse_us(str(run.started_at)), run.run_id, run.trigger)
+            for run in self._untold.interrupted()
         }
-        open_runs |= {job: (run.started_us, run.run_id, run.trigger) for job, run in self._running.items()}
-        open_runs |= self._opening
-        states = {}
-        for job, cron in self._crons.items():
-            handled_us = self._handled.get(job, self._clock.now_us())
-            state = JobState(cron.expression, handled_us, unavailable=self._missing.get(job))
-            if job in open_runs:
-                since_us, run_id, trigger = open_runs[job]
-                state = msgspec.structs.replace(
-                    state, running_since_us=since_us, run_id=run_id, by_hand=trigger == "hand"
-                )
-            states[job] = state
-        return states
+        open_runs |= self._running.open_runs() | self._opening
+        return states(self._crons, self._handled, self._missing, open_runs, self._clock.now_us())
 
     def _pressing(self, now_us: int) -> list[DueRun]:
         """Compaction, where a table has too many files to wait for its time."""
-        if COMPACT not in self._crons or COMPACT in self._running:
+        if COMPACT not in self._crons or self._running.of(COMPACT) is not None:
             return []
         return [DueRun(COMPACT, now_us)] if self._tables.crowded(self._live_files()) else []
 
     def _hurry(self) -> None:
         """Begins a compaction anew that gave way too much: a process may give more away, and take nothing back."""
-        run = self._running.get(COMPACT)
+        run = self._running.of(COMPACT)
         if run is not None and COMPACT in self._crons and self._tables.outgrown(self._live_files()):
             self._logger.info("a table became crowded: compaction begins anew and gives way less", run_id=run.run_id)
-            run.process.stop()
-            run.process.join()
+            run.end()
             self._ended()
 
     def _make_room(self) -> None:
@@ -307,13 +287,8 @@ class Scheduler:
             self._vacuum_at = now + FULL_SECONDS
             self._begin(due)
 
-    def _in_the_way(self, job: str) -> Run | None:
-        """The run that has the lane of a job."""
-        lane = LANES.get(job, QUICK)
-        return next((run for other, run in self._running.items() if LANES.get(other, QUICK) == lane), None)
-
     def _may_begin(self, due: DueRun) -> bool:
-        if self._stopping.is_set() or self._in_the_way(due.job) is not None:
+        if self._stopping.is_set() or self._running.in_the_way(due.job) is not None:
             return False
         return due.due_us >= self._missed_before_us or self._clock.monotonic() >= self._settled_at
 
@@ -337,7 +312,7 @@ class Scheduler:
         said = {"job": due.job, "run_id": run_id, "trigger": trigger}
         self._logger.info("job begins", **said, due_at=format_us(due.due_us), niceness=niceness)
         process = self._start(due.job, run_id, trigger, niceness, self._wake.set)
-        self._running[due.job] = Run(due, run_id, started_us, self._clock.monotonic(), process, trigger)
+        self._running.add(Run(due, run_id, started_us, self._clock.monotonic(), process, trigger))
 
     def _begin_asked(self, job: str) -> str:
         if self._stopping.is_set():
@@ -347,14 +322,14 @@ class Scheduler:
             raise not_run_here(job)
         if job not in self._crons:
             raise off(job)
-        other = self._in_the_way(job)
+        other = self._running.in_the_way(job)
         if other is not None:
             raise in_the_way(job, other)
         missing = self._unavailable(job)
         if missing is not None:
             raise problem("job_unavailable", f"{job} cannot be run where the schedule is run: {missing}", job=job)
         run_id, now_us = self._new_run_id(), self._clock.now_us()
-        self._opening[job] = (now_us, run_id, "hand")
+        self._opening[job] = OpenRun(now_us, run_id, "hand")
         try:
             # Before it begins: whoever is told of the run finds it, also where this process is killed meanwhile.
             if not self._lease.renew(self._states()):
@@ -369,12 +344,11 @@ class Scheduler:
         return run_id
 
     def _end_asked(self, job: str, run_id: str) -> Outcome | None:
-        run = self._running.get(job)
+        run = self._running.of(job)
         if run is None or run.run_id != run_id:
             return None
         run.unwanted = True
-        run.process.stop()
-        run.process.join()
+        run.end()
         if run.process.running:
             raise problem(
                 "ack_timeout", f"the run {run_id} of {job} was killed, and has not ended yet", job=job, run_id=run_id
@@ -387,19 +361,14 @@ class Scheduler:
 
     def _ended(self) -> bool:
         """Takes note of jobs that have ended; True when there were some."""
-        ended = []
-        for run in list(self._running.values()):
-            if not run.process.running:
-                ended.append(run)
-            elif self._clock.monotonic() - run.started > seconds_max(run.due.job) and not run.too_long:
-                run.too_long = True
-                # Before the job itself says that it was interrupted: what is told first stays.
-                self._untold.append(result_of(run, self._clock.now_us()))
-                self._tell()
-                run.process.stop()
-                run.process.join()
+        ended = self._running.take_ended()
+        for run in self._running.too_long():
+            run.too_long = True
+            # Before the job itself says that it was interrupted: what is told first stays.
+            self._untold.add(result_of(run, self._clock.now_us()))
+            self._tell()
+            run.end()
         for run in ended:
-            del self._running[run.due.job]
             self._note(run)
         return bool(ended)
 
@@ -409,42 +378,18 @@ class Scheduler:
         if result.job == COMPACT:
             # One that nobody wants is not begun anew for the files that it left.
             self._tables.ended("failed" if stopped and run.unwanted else result.outcome)
-        seconds = round(self._clock.monotonic() - run.started, 3)
-        said = {"job": result.job, "run_id": run.run_id, "outcome": result.outcome, "seconds": seconds}
-        if stopped and not run.unwanted:
-            if run.trigger == "schedule":
-                self._logger.info("job was stopped; it is due again", **said)
-            else:
-                self._logger.info("job was stopped", **said)
-        else:
+        if not stopped or run.unwanted:
             self._handled[run.due.job] = run.due.due_us
-            if stopped:
-                self._logger.info("job was stopped, as it was asked", **said)
-            elif result.error is None:
-                self._logger.info("job ended", **said)
-            else:
-                self._logger.warning("job ended", **said, error=result.error)
+        log_end(self._logger, run, result, self._clock.monotonic() - run.started)
         if not run.too_long:
-            self._untold.append(result)
-            self._tell_at = 0.0
+            self._untold.add(result)
 
     def _tell(self) -> None:
-        """The oldest first; where nobody listens it tries again after a while."""
-        if self._clock.monotonic() < self._tell_at:
-            return
-        while self._untold and self._record(self._untold[0]):
-            if self._untold.popleft().outcome == "interrupted":
-                # The lease need not have it any more.
-                self._renew_at = self._clock.monotonic()
-        if self._untold:
-            self._tell_at = self._clock.monotonic() + TELL_AGAIN_SECONDS
+        if self._untold.tell():
+            # The lease need not have it any more.
+            self._renew_at = self._clock.monotonic()
 
     def _end_jobs(self) -> None:
-        runs = list(self._running.values())
-        for run in runs:
-            run.process.stop()
-        until = self._clock.monotonic() + STOP_SECONDS
-        for run in runs:
-            run.process.join(max(until - self._clock.monotonic(), 0))
+        self._running.end()
         self._ended()
         self._tell()

@@ -3,10 +3,11 @@
 import ssl
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
+from browser import Page, opened
 from http_rig import NO_REDIS, Http, Reply
 
 from siltlog.infra.clock import SystemClock
@@ -75,3 +76,8 @@ def secured_server(**settings: Any) -> Iterator[Secured]:
         token = make_first_key(**settings)
         with running_server(**settings) as server:
             yield Secured(server, token)
+
+
+def as_caller(browser: Any, secured: Secured, caller: As) -> AbstractContextManager[Page]:
+    """A page of the server on which every request is this caller's."""
+    return opened(browser, secured.server, extra_http_headers={"Authorization": f"Bearer {caller.token}"})

@@ -187,6 +187,17 @@ class Rig:
         await self.groups._runner.tick()
 
 
+def emptied(url: str) -> None:
+    """Removes all that a Valkey has."""
+
+    async def flush() -> None:
+        redis = RedisConnection(RedisAccess(url))
+        await redis.command("FLUSHALL")
+        await redis.close()
+
+    asyncio.run(flush())
+
+
 @asynccontextmanager
 async def rig(url: str, log: FakeLog, access: Access | None = None) -> AsyncIterator[Rig]:
     """Groups without their own clockwork, on an emptied Redis."""

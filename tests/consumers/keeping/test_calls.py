@@ -1,6 +1,5 @@
 """A server that asks the keeper over real connections: who that is, and what becomes of its answers."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -21,21 +20,8 @@ from siltlog.infra.clock import SystemClock
 from siltlog.infra.cluster.router import Held, Place
 from siltlog.infra.peers.accepting import AcceptedHops
 from siltlog.infra.peers.peers import Peers
-from siltlog.infra.redis.access import RedisAccess
-from siltlog.infra.redis.connection import RedisConnection
 
 KEY = b"k" * 32
-
-
-@pytest.fixture
-def url(valkey_url: str) -> str:
-    async def empty() -> None:
-        redis = RedisConnection(RedisAccess(valkey_url))
-        await redis.command("FLUSHALL")
-        await redis.close()
-
-    asyncio.run(empty())
-    return valkey_url
 
 
 @dataclass

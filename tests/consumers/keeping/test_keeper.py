@@ -12,21 +12,7 @@ from keeper_rig import Cluster, Life, flush, snapshots
 from offsets_rig import Server, log_with, server
 
 from siltlog.consumers.groups.messages import MemberRequest, PartitionName
-from siltlog.infra.redis.access import RedisAccess
-from siltlog.infra.redis.connection import RedisConnection
 from siltlog.infra.redis.keys import group_key
-
-
-@pytest.fixture
-def url(valkey_url: str) -> str:
-    async def empty() -> None:
-        redis = RedisConnection(RedisAccess(valkey_url))
-        await redis.command("FLUSHALL")
-        await redis.close()
-
-    asyncio.run(empty())
-    return valkey_url
-
 
 Scenario = Callable[[Cluster, list[Server]], Awaitable[None]]
 

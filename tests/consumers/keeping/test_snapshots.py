@@ -1,41 +1,19 @@
 """What `_offsets` is for: a Redis that is lost costs records that come again, and never one that is skipped."""
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from groups_rig import embedded, offsets, refusal, run
+from groups_rig import offsets, refusal, run
 from offsets_rig import Server, log_with, server
 
 from siltlog.consumers.groups.messages import MemberRequest, Membership, PartitionName
 from siltlog.consumers.reading.view import Key
 from siltlog.infra import names
 from siltlog.infra.errors import Unavailable
-from siltlog.infra.redis.access import RedisAccess
-from siltlog.infra.redis.connection import RedisConnection
 from siltlog.infra.redis.embedded import EmbeddedValkey
 from siltlog.infra.redis.keys import GROUPS_KEY, group_key
-
-
-@pytest.fixture
-def url(valkey_url: str) -> str:
-    async def empty() -> None:
-        redis = RedisConnection(RedisAccess(valkey_url))
-        await redis.command("FLUSHALL")
-        await redis.close()
-
-    asyncio.run(empty())
-    return valkey_url
-
-
-@pytest.fixture
-def own(tmp_path: Path) -> Iterator[EmbeddedValkey]:
-    """A Valkey of the test's own, to be killed."""
-    valkey = embedded(tmp_path)
-    yield valkey
-    valkey.stop()
 
 
 async def flush(r: Server) -> None:

@@ -3,21 +3,18 @@
 import asyncio
 import random
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from chaos import seeds
 from fake_log import FakeLog
-from groups_rig import embedded, offsets, refusal, run
+from groups_rig import offsets, refusal, run
 from offsets_rig import Server, log_with, server
 from older_redis import Files, come_back, files_of
 
 from siltlog.consumers.groups.messages import PartitionName
 from siltlog.consumers.keeping.saved_offsets import FORGOTTEN_MS
 from siltlog.infra.errors import SiltlogError, Unavailable
-from siltlog.infra.redis.access import RedisAccess
-from siltlog.infra.redis.connection import RedisConnection
 from siltlog.infra.redis.embedded import EmbeddedValkey
 from siltlog.infra.redis.keys import group_key
 
@@ -25,24 +22,6 @@ PARTITIONS = 3
 RECORDS = 1_000
 STEPS = 80
 SERVERS = 4
-
-
-@pytest.fixture
-def url(valkey_url: str) -> str:
-    async def empty() -> None:
-        redis = RedisConnection(RedisAccess(valkey_url))
-        await redis.command("FLUSHALL")
-        await redis.close()
-
-    asyncio.run(empty())
-    return valkey_url
-
-
-@pytest.fixture
-def own(tmp_path: Path) -> Iterator[EmbeddedValkey]:
-    valkey = embedded(tmp_path)
-    yield valkey
-    valkey.stop()
 
 
 @pytest.mark.rule("O8")

@@ -11,8 +11,9 @@ from s3_server import S3Server
 from schedule_rig import MovedClock
 
 from siltlog.infra import names
+from siltlog.infra.settings.cron import Cron
 from siltlog.infra.store.store import ObjectStore, Put, open_store
-from siltlog.pipelines.schedule.lease import KEPT_ENTRIES, JobState, ScheduleLease, newest_entry
+from siltlog.pipelines.schedule.lease import KEPT_ENTRIES, JobState, OpenRun, ScheduleLease, newest_entry, states
 
 LEASE_MS = 90_000
 JOBS = {"retain": JobState("5 * * * *", 17)}
@@ -20,6 +21,20 @@ JOBS = {"retain": JobState("5 * * * *", 17)}
 
 def lease(store: ObjectStore, clock: MovedClock, runner: str) -> ScheduleLease:
     return ScheduleLease(store, str(uuid.uuid4()), runner, clock, LEASE_MS)
+
+
+def test_it_says_of_each_job_what_was_handled_and_what_is_open() -> None:
+    crons = {job: Cron("5 * * * *") for job in ("compact", "retain", "vacuum")}
+    open_runs = {
+        "retain": OpenRun(4, "a", "hand"),
+        "vacuum": OpenRun(5, "b", "schedule"),
+        "audit": OpenRun(6, "c", "hand"),
+    }
+    assert states(crons, {"retain": 3}, {"compact": "no Java"}, open_runs, 9) == {
+        "compact": JobState("5 * * * *", 9, unavailable="no Java"),
+        "retain": JobState("5 * * * *", 3, 4, "a", by_hand=True),
+        "vacuum": JobState("5 * * * *", 9, 5, "b"),
+    }
 
 
 def test_one_has_it_and_another_gets_it_once_it_is_given_back(store: ObjectStore) -> None:

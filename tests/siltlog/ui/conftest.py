@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from access_rig import Secured, secured_server
 from browser import Page, chromium, opened
 from http_rig import Http
 
@@ -22,6 +23,12 @@ def browser() -> Iterator[Any]:
 def server() -> Iterator[ServerProcess]:
     with running_server(flush_ms=200) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[Secured]:
+    with secured_server() as secured:
+        yield secured
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from access_rig import As, Secured, secured_server
+from access_rig import As, Secured, as_caller
 from browser import Page, needs_chromium, opened
 from http_rig import NO_REDIS
 
@@ -14,16 +14,6 @@ HOSTILE = 'user:<img src=x onerror="window.hurt = 1">'
 EVERYWHERE = """[location.href, document.documentElement.outerHTML, JSON.stringify(history.state),
     ...Object.values(localStorage), ...Object.values(sessionStorage)].join()"""
 pytestmark = [pytest.mark.client, pytest.mark.timeout(300), needs_chromium]
-
-
-@pytest.fixture(scope="module")
-def secured() -> Iterator[Secured]:
-    with secured_server() as secured:
-        yield secured
-
-
-def as_caller(browser: Any, secured: Secured, caller: As) -> Any:
-    return opened(browser, secured.server, extra_http_headers={"Authorization": f"Bearer {caller.token}"})
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from access_rig import As, Secured, secured_server
+from access_rig import Secured, as_caller
 from browser import Page, needs_chromium, opened
 from http_rig import NO_REDIS
 
@@ -15,16 +15,6 @@ from siltlog.testing import running_server
 
 HOSTILE = 'user:<img src=x onerror="window.hurt = 1">'
 pytestmark = [pytest.mark.client, pytest.mark.timeout(300), needs_chromium]
-
-
-@pytest.fixture(scope="module")
-def secured() -> Iterator[Secured]:
-    with secured_server() as secured:
-        yield secured
-
-
-def as_caller(browser: Any, secured: Secured, caller: As) -> Any:
-    return opened(browser, secured.server, extra_http_headers={"Authorization": f"Bearer {caller.token}"})
 
 
 @pytest.fixture

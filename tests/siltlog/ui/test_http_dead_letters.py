@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from access_rig import secured_server
+from access_rig import as_caller, secured_server
 from browser import Page, needs_chromium, opened
 from groups_rig import embedded
 from http_rig import Http
@@ -214,8 +214,7 @@ def test_what_one_may_not_do_is_not_offered_and_says_why(browser: Any, tmp_path:
         with secured_server(redis_url=valkey.start(), flush_ms=200) as secured:
             given_up(secured.admin, "kept", "ledger", ["ValueError: a"])
             _, reader = secured.key("reader", ("consumer", ""), ("viewer", ""))
-            as_reader = {"extra_http_headers": {"Authorization": f"Bearer {reader.token}"}}
-            with opened(browser, secured.server, **as_reader) as page:
+            with as_caller(browser, secured, reader) as page:
                 at = page.go("dead_letters/kept")
                 at.get_by_label("0:0").check()
                 for name, right in (("Send back 1", "write topic kept"), ("Discard 1", "delete topic kept")):
@@ -225,13 +224,11 @@ def test_what_one_may_not_do_is_not_offered_and_says_why(browser: Any, tmp_path:
                     button.click(force=True)
                 assert at.get_by_role("dialog").count() == 0
             _, viewer = secured.key("viewer", ("viewer", ""))
-            as_viewer = {"extra_http_headers": {"Authorization": f"Bearer {viewer.token}"}}
-            with opened(browser, secured.server, **as_viewer) as page:
+            with as_caller(browser, secured, viewer) as page:
                 page.go("dead_letters")
                 page.shows("This needs the right to read topic kept.")
             _, operator = secured.key("operator", ("operator", ""))
-            as_operator = {"extra_http_headers": {"Authorization": f"Bearer {operator.token}"}}
-            with opened(browser, secured.server, **as_operator) as page:
+            with as_caller(browser, secured, operator) as page:
                 at = page.go("dead_letters/kept")
                 page.shows("This needs the right to read topic kept.")
                 at.get_by_role("button", name="Purge …").click()

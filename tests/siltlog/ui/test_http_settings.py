@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from access_rig import secured_server
+from access_rig import as_caller, secured_server
 from browser import Page, needs_chromium, opened
 from http_rig import NO_REDIS, Http
 
@@ -95,8 +95,7 @@ def test_who_may_look_and_not_change_is_told_so_and_refused(browser: Any) -> Non
             (viewer, "This needs the right to alter the cluster."),
             (producer, "This needs the right to describe the cluster."),
         ):
-            headers = {"Authorization": f"Bearer {caller.token}"}
-            with opened(browser, secured.server, extra_http_headers=headers) as page:
+            with as_caller(browser, secured, caller) as page:
                 at = page.go("settings?filter=flush_bytes")
                 if caller is viewer:
                     change = at.get_by_role("button", name="Change flush_bytes")

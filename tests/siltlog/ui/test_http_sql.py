@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from access_rig import secured_server
-from browser import Page, needs_chromium, opened
+from access_rig import as_caller, secured_server
+from browser import Page, needs_chromium
 from http_rig import NO_REDIS, Http
 from sql_rig import ENDLESS, children_of, until
 
@@ -213,7 +213,7 @@ def test_tables_are_those_that_the_caller_may_read(browser: Any) -> None:
         for topic in ("own-t", "other-t"):
             assert secured.admin.json("POST", "/v1/topics", {"name": topic}).status == 201
         _, consumer = secured.key("reader", ("consumer", "own-"), ("viewer", ""))
-        with opened(browser, secured.server, extra_http_headers={"Authorization": f"Bearer {consumer.token}"}) as page:
+        with as_caller(browser, secured, consumer) as page:
             at = page.go("sql")
             at.get_by_role("button", name="own-t", exact=True).wait_for()
             assert at.get_by_role("button", name="other-t", exact=True).count() == 0

@@ -1,6 +1,7 @@
 """`silt access`: keys, roles and entries, and who may do what."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -173,13 +174,22 @@ def take_role(session: Session, role_id: str) -> None:
     _delete(session, "bindings", role_id)
 
 
+def _entry_options(command: Callable[..., None]) -> Callable[..., None]:
+    """What an entry says: of whom, which rights, to what."""
+    for option in (
+        click.option("--prefix", is_flag=True, help="All names that begin with the given one."),
+        click.option("--cluster", is_flag=True, help="The cluster."),
+        click.option("--group", help="The group's name."),
+        click.option("--topic", help="The topic's name."),
+        click.argument("rights", nargs=-1, required=True, type=click.Choice(RIGHTS)),
+        click.argument("principal"),
+    ):
+        command = option(command)
+    return command
+
+
 @access.command(epilog="Example:  silt access grant key:report read describe --topic flights")
-@click.argument("principal")
-@click.argument("rights", nargs=-1, required=True, type=click.Choice(RIGHTS))
-@click.option("--topic", help="The topic's name.")
-@click.option("--group", help="The group's name.")
-@click.option("--cluster", is_flag=True, help="The cluster.")
-@click.option("--prefix", is_flag=True, help="All names that begin with the given one.")
+@_entry_options
 @client_options
 @pass_session
 def grant(session: Session, /, **given: Any) -> None:
@@ -188,12 +198,7 @@ def grant(session: Session, /, **given: Any) -> None:
 
 
 @access.command(epilog="Example:  silt access deny '*' read --topic salaries")
-@click.argument("principal")
-@click.argument("rights", nargs=-1, required=True, type=click.Choice(RIGHTS))
-@click.option("--topic", help="The topic's name.")
-@click.option("--group", help="The group's name.")
-@click.option("--cluster", is_flag=True, help="The cluster.")
-@click.option("--prefix", is_flag=True, help="All names that begin with the given one.")
+@_entry_options
 @client_options
 @pass_session
 def deny(session: Session, /, **given: Any) -> None:

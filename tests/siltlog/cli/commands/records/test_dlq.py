@@ -1,7 +1,6 @@
 """`silt dlq` against a real server."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +10,9 @@ from siltlog import Admin, Consumer, Producer
 from siltlog.cli.commands.records import dlq as dlq_module
 from siltlog.cli.main import run
 from siltlog.server_process import ServerProcess
-from siltlog.testing import running_server
 
 Capture = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[ServerProcess]:
-    with running_server(flush_ms=100) as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def server(running: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> ServerProcess:
-    monkeypatch.setenv("SILT_URL", running.url)
-    return running
+pytestmark = pytest.mark.usefixtures("server")
 
 
 @pytest.fixture

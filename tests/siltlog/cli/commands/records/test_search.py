@@ -12,6 +12,7 @@ from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
 
 Capture = pytest.CaptureFixture[str]
+pytestmark = pytest.mark.usefixtures("server")
 TOPIC = "orders"
 RECORDS = 40
 
@@ -29,12 +30,6 @@ def running() -> Iterator[ServerProcess]:
             producer.send(TOPIC, "x", key=b"\xff", partition=1, headers={"own": b"\xfe"})
             producer.flush()
         yield server
-
-
-@pytest.fixture(autouse=True)
-def server(running: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> ServerProcess:
-    monkeypatch.setenv("SILT_URL", running.url)
-    return running
 
 
 def lines(capsys: Capture, *arguments: str, output: str = "json") -> list[str]:

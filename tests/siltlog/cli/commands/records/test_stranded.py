@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,24 +17,12 @@ from siltlog.infra import names
 from siltlog.infra.columns import RECORD_SCHEMA
 from siltlog.infra.store.store import open_store
 from siltlog.server_process import ServerProcess
-from siltlog.testing import running_server
 
 Capture = pytest.CaptureFixture[str]
+pytestmark = pytest.mark.usefixtures("server")
 RECORDS = 3_000
 EPOCH = 7
 EPOCH_TIME = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[ServerProcess]:
-    with running_server(flush_ms=100) as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def server(running: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> ServerProcess:
-    monkeypatch.setenv("SILT_URL", running.url)
-    return running
 
 
 @pytest.fixture

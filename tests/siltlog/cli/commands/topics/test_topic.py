@@ -13,18 +13,13 @@ from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
 
 Capture = pytest.CaptureFixture[str]
+pytestmark = pytest.mark.usefixtures("server")
 
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[ServerProcess]:
     with running_server() as server:
         yield server
-
-
-@pytest.fixture(autouse=True)
-def server(running: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> ServerProcess:
-    monkeypatch.setenv("SILT_URL", running.url)
-    return running
 
 
 def test_a_topic_from_its_creation_to_its_end(capsys: Capture, server: ServerProcess) -> None:

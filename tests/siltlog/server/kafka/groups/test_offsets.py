@@ -1,6 +1,5 @@
 """Offsets of groups: Kafka's clients commit and ask for the same that HTTP does."""
 
-import asyncio
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -9,6 +8,7 @@ import pytest
 from access_rig import secured_server
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
+from groups_rig import emptied
 from http_rig import Http
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as Position
@@ -16,8 +16,6 @@ from kafka_rig import WAIT_SECONDS, Tape, bootstrap_of, free_port, served
 
 from siltlog.consumers.kafka.epoch import epoch_of
 from siltlog.infra.kafka.errors import KafkaError
-from siltlog.infra.redis.access import RedisAccess
-from siltlog.infra.redis.connection import RedisConnection
 
 COMMIT, FETCH, FIND, DELETE = 8, 9, 10, 47
 RECORDS = 20
@@ -242,15 +240,6 @@ def test_who_is_no_member_commits_only_while_there_is_none(both: Both, tape: Tap
         for other in ({}, {"member_id": "stranger"}, {"member_epoch": epoch + 7})
     ]
     assert errors == [0, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.STALE_MEMBER_EPOCH]
-
-
-def emptied(redis_url: str) -> None:
-    async def flush() -> None:
-        redis = RedisConnection(RedisAccess(redis_url))
-        await redis.command("FLUSHALL")
-        await redis.close()
-
-    asyncio.run(flush())
 
 
 @pytest.mark.rule("KF17")
