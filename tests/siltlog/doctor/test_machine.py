@@ -71,7 +71,7 @@ def test_what_jobs_did_last(tmp_path: Path) -> None:
     with running_server(data_dir=tmp_path, schedule="off") as server:
         settings = ServerSettings(data_dir=tmp_path)
         assert found(settings, server.url)["schedule"].state == "warning"
-        caller = Caller(Endpoints(server.url), HttpTransport(), SystemClock(), retry_timeout_ms=5_000)
+        caller = Caller(Endpoints(server.url), HttpTransport(), SystemClock(), retry_timeout_ms=60_000)
         now = format_us(SystemClock().now_us())
         run = {"started_at": now, "ended_at": now, "outcome": "succeeded"}
         for told in (
