@@ -134,6 +134,7 @@ def old_cluster(kind: str, folder: Path) -> Iterator[str]:
             yield bootstrap_of(server)
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["alike", pytest.param("kafka", marks=pytest.mark.client)])
 def test_an_application_moves_as_the_page_says(here: Place, tmp_path: Path, kind: str) -> None:
