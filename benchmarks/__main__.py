@@ -12,52 +12,52 @@ from typing import Any
 import click
 from rich.console import Console
 
-from benchmarks.access import access
-from benchmarks.arrow import arrow
-from benchmarks.audit import audit
 from benchmarks.bench import TRIES, Bench
-from benchmarks.catch_up import catch_up
-from benchmarks.cluster import cluster
-from benchmarks.commands import commands
-from benchmarks.commits import commits
-from benchmarks.compaction import compaction
-from benchmarks.compression import compression
-from benchmarks.connections import connections
-from benchmarks.exactly_once import exactly_once
-from benchmarks.failover import failover, failover_s3
-from benchmarks.figure import Figure, Summary, summaries
-from benchmarks.flights import flights_as_json
-from benchmarks.flushing import flushing
-from benchmarks.freshness import freshness
-from benchmarks.groups import groups
-from benchmarks.growth import growth
-from benchmarks.grpc_calls import grpc_calls
-from benchmarks.hand_over import hand_over
-from benchmarks.json_bodies import json_bodies
-from benchmarks.kafka import kafka
-from benchmarks.keeping_up import keeping_up
-from benchmarks.latency import latency
-from benchmarks.memory import memory
-from benchmarks.object_acks import object_acks
-from benchmarks.page import page
-from benchmarks.producing import producer
-from benchmarks.publish import publish
-from benchmarks.read_stages import read_stages
-from benchmarks.reading import read
-from benchmarks.rebalance import rebalance
-from benchmarks.report import machine, markdown, sentences, tables
-from benchmarks.retention import retention
-from benchmarks.shared import shared
-from benchmarks.sharing import sharing
-from benchmarks.sizes import sizes
-from benchmarks.small_files import small_files
-from benchmarks.spark_source import spark_source
-from benchmarks.stages import stages
-from benchmarks.starting import starting
-from benchmarks.sustained import sustained
-from benchmarks.tls import tls
-from benchmarks.usage import Usage
-from benchmarks.week import week
+from benchmarks.cluster.cluster import cluster
+from benchmarks.cluster.failover import failover, failover_s3
+from benchmarks.cluster.hand_over import hand_over
+from benchmarks.figures.figure import Figure, Summary, summaries
+from benchmarks.figures.report import machine, markdown, sentences, tables
+from benchmarks.figures.usage import Usage
+from benchmarks.footprint.commands import commands
+from benchmarks.footprint.memory import memory
+from benchmarks.footprint.page import page
+from benchmarks.groups.groups import groups
+from benchmarks.groups.latency import latency
+from benchmarks.groups.rebalance import rebalance
+from benchmarks.groups.sharing import sharing
+from benchmarks.pipelines.audit import audit
+from benchmarks.pipelines.compaction import compaction
+from benchmarks.pipelines.keeping_up import keeping_up
+from benchmarks.pipelines.retention import retention
+from benchmarks.pipelines.starting import starting
+from benchmarks.protocols.grpc_calls import grpc_calls
+from benchmarks.protocols.kafka import kafka
+from benchmarks.protocols.tls import tls
+from benchmarks.publishing.access import access
+from benchmarks.publishing.arrow import arrow
+from benchmarks.publishing.compression import compression
+from benchmarks.publishing.connections import connections
+from benchmarks.publishing.exactly_once import exactly_once
+from benchmarks.publishing.flights import flights_as_json
+from benchmarks.publishing.json_bodies import json_bodies
+from benchmarks.publishing.object_acks import object_acks
+from benchmarks.publishing.producing import producer
+from benchmarks.publishing.publish import publish
+from benchmarks.publishing.shared import shared
+from benchmarks.publishing.sizes import sizes
+from benchmarks.publishing.stages import stages
+from benchmarks.reading.catch_up import catch_up
+from benchmarks.reading.read_stages import read_stages
+from benchmarks.reading.reading import read
+from benchmarks.reading.spark_source import spark_source
+from benchmarks.tables.commits import commits
+from benchmarks.tables.flushing import flushing
+from benchmarks.tables.freshness import freshness
+from benchmarks.tables.growth import growth
+from benchmarks.tables.small_files import small_files
+from benchmarks.tables.sustained import sustained
+from benchmarks.tables.week import week
 
 TOP = Path(__file__).parents[1]
 SECONDS = 4.0
@@ -212,7 +212,7 @@ def _show_one(
     drawn: list[Path] = []
     if pictures is not None:
         # Drawing is the one thing here that needs matplotlib.
-        from benchmarks.pictures import draw
+        from benchmarks.figures.pictures import draw
 
         drawn = draw(found, pictures)
     sentence = BENCHMARKS[name][1]

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import urllib3
 
-from benchmarks.child import cpu_seconds
-from benchmarks.load import Load, Plan, http_request, resp_request, run_load
+from benchmarks.loads.load import Load, Plan, http_request, resp_request, run_load
+from benchmarks.servers.child import cpu_seconds
 from siltlog import Admin
 from siltlog.infra import names
 from siltlog.server_process import ServerProcess

@@ -20,10 +20,10 @@ from benchmarks.compare.siltlog_server import Siltlog, SiltlogArrow
 from benchmarks.compare.system import Missing, System
 from benchmarks.compare.valkey import Valkey
 from benchmarks.compare.work import SENTENCES, measured
-from benchmarks.figure import Figure, summaries
-from benchmarks.report import machine, markdown, tables
-from benchmarks.usage import Usage
-from benchmarks.warden import guarded
+from benchmarks.figures.figure import Figure, summaries
+from benchmarks.figures.report import machine, markdown, tables
+from benchmarks.figures.usage import Usage
+from benchmarks.servers.warden import guarded
 
 TOP = Path(__file__).parents[2]
 SECONDS, QUICK_SECONDS = 4.0, 1.0
@@ -123,7 +123,7 @@ class Comparison:
 
 def _show(console: Console, comparison: Comparison, others: float, as_markdown: bool, pictures: Path) -> None:
     # Drawing is the one thing here that needs matplotlib.
-    from benchmarks.pictures import draw
+    from benchmarks.figures.pictures import draw
 
     for name, by_system in comparison.found.items():
         found = [summary for runs in by_system.values() for summary in summaries(runs)]

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from benchmarks.bench import TOPIC
 from benchmarks.compare.system import BULK_RECORDS, PARTITIONS, Reader, Running, System
-from benchmarks.load import http_is_whole, http_request
-from benchmarks.records import arrow_body, json_body, table
+from benchmarks.loads.load import http_is_whole, http_request
+from benchmarks.loads.records import arrow_body, json_body, table
 from benchmarks.wires.caller import Caller
 from benchmarks.wires.wire import Wire
 from siltlog import Admin

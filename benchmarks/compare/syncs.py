@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.child import ending
 from benchmarks.compare.system import Missing, Running, System
+from benchmarks.servers.child import ending
 from benchmarks.wires.caller import Caller
 
 REQUESTS = 20

@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.child import ending
-from benchmarks.load import WIRES
+from benchmarks.loads.load import WIRES
+from benchmarks.servers.child import ending
 from benchmarks.wires.wire import Wire
 
 BULK_RECORDS = 500

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.child import valkey_server
 from benchmarks.compare.system import BULK_RECORDS, Reader, Running, System
-from benchmarks.load import resp_request
-from benchmarks.stream_reader import STREAM, StreamReader
+from benchmarks.loads.load import resp_request
+from benchmarks.loads.stream_reader import STREAM, StreamReader
+from benchmarks.servers.child import valkey_server
 from siltlog.infra.redis.embedded import valkey_binary
 
 VALUE_BYTES = 100

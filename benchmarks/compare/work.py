@@ -9,9 +9,9 @@ import numpy as np
 
 from benchmarks.compare.syncs import covered
 from benchmarks.compare.system import BULK_RECORDS, Running, System
-from benchmarks.figure import Figure, Kind, Point
-from benchmarks.load import Load, Plan, counted, run_load
-from benchmarks.records import json_record
+from benchmarks.figures.figure import Figure, Kind, Point
+from benchmarks.loads.load import Load, Plan, counted, run_load
+from benchmarks.loads.records import json_record
 from benchmarks.wires.caller import Caller
 
 RECORD_BYTES = 100

@@ -16,11 +16,11 @@ import click
 from rich.console import Console
 
 from benchmarks.bench import Server
-from benchmarks.figure import Figure, Point, Summary
-from benchmarks.pictures import draw
+from benchmarks.figures.figure import Figure, Point, Summary
+from benchmarks.figures.pictures import draw
+from benchmarks.servers.warden import guarded
 from benchmarks.soak.traffic import TOPICS, Traffic
 from benchmarks.soak.trend import trend
-from benchmarks.warden import guarded
 from siltlog.server_process import ServerProcess
 
 TOP = Path(__file__).parents[2]

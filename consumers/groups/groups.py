@@ -69,7 +69,7 @@ class Groups:
         self._topics = GroupTopics(log, access)
         self.register = Register(redis)
         self._runner = GroupRunner(redis, self.register, self._topics, clock, logger, offsets, elsewhere, fresh, same)
-        self.members = Members(self._runner, self.register, self._topics, clock, timeouts)
+        self.members = Members(self._runner, self.register, self._topics, clock, logger, timeouts)
         self.offsets = Offsets(self._runner, self._topics)
         self._upkeep: OffsetUpkeep | None = None
         if offsets is not None and self._runner.snapshots is not None and self._runner.keepers is not None:

@@ -1,8 +1,9 @@
 """The members of groups: they join, stay and leave, and are told what they may read."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from siltlog.consumers.groups.messages import (
     Actor,
@@ -21,13 +22,29 @@ from siltlog.consumers.groups.waiters import Waiter
 from siltlog.consumers.reading.view import Key
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import problem
+from siltlog.infra.records import Bounds
+
+if TYPE_CHECKING:
+    from siltlog.infra.telemetry import Logger
+
+_PLACES: Mapping[str, Callable[[Bounds], int]] = {
+    "earliest": lambda bounds: bounds.log_start_offset,
+    "latest": lambda bounds: bounds.high_watermark,
+}
+"""Where a group goes on by the policy of a member."""
 
 
 class Members:
     """Runs the scripts `heartbeat` and `leave`. Used on one event loop."""
 
     def __init__(
-        self, runner: GroupRunner, register: Register, topics: GroupTopics, clock: Clock, timeouts: Timeouts
+        self,
+        runner: GroupRunner,
+        register: Register,
+        topics: GroupTopics,
+        clock: Clock,
+        logger: "Logger",
+        timeouts: Timeouts,
     ) -> None:
         self.timeouts = timeouts
         """What members may ask for."""
@@ -35,6 +52,7 @@ class Members:
         self._register = register
         self._topics = topics
         self._clock = clock
+        self._logger = logger
 
     def waiting(self, group: str, member: str) -> AbstractContextManager[Waiter]:
         """A waiter that sees every change of what `member` may read from here on."""
@@ -101,7 +119,35 @@ class Members:
             await self._runner.plan(group)
             reply = await self._runner.run("heartbeat", group, body)
             raise_for(reply, group, member)
-        return self._membership(group, reply)
+        return await self._within(group, member, self._membership(group, reply), reply["auto_offset_reset"], actor)
+
+    async def _within(self, group: str, member: str, told: Membership, policy: str, actor: Actor | None) -> Membership:
+        """Has the group go on where the member's policy says in partitions that end before its offset, which a client
+        of Kafka may have committed: what a member over HTTP is told it can read, commit, and count attempts at."""
+        if policy not in _PLACES or not told.assignment:
+            return told
+        beyond = await self._topics.beyond(told.assignment)
+        if not beyond:
+            return told
+        places = {key: _PLACES[policy](bounds) for key, bounds in beyond.items()}
+        commits = [(key.text(), place, "") for key, place in places.items()]
+        body = {"member": member, "generation": told.generation, "commits": commits, **fields_of(actor)}
+        reply = await self._runner.run("commit", group, body)
+        if reply["status"] != "ok":
+            # They are another's by now, which its next heartbeat says.
+            return told
+        for key, before in told.assignment:
+            if key in places:
+                fields = {"group": group, "topic": key.topic, "partition": key.partition, "policy": policy}
+                said = "a group was beyond the end of a partition, and goes on within it"
+                self._logger.warning(said, **fields, before=before, after=places[key])
+        return replace(
+            told,
+            assignment=[Position(key, places.get(key, offset)) for key, offset in told.assignment],
+            # Who goes back handles everything as if for the first time.
+            delivered={key: end for key, end in told.delivered.items() if key not in places},
+            resting_ms={key: rest_ms for key, rest_ms in told.resting_ms.items() if key not in places},
+        )
 
     async def leave(self, group: str, member: str, actor: Actor | None = None) -> None:
         """The member's partitions are free at once. Its id is refused from now on, known or not."""

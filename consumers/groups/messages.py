@@ -51,7 +51,9 @@ GroupType = Literal["consumer", "classic"]
 """Of a `classic` group the members share out the partitions among themselves, of a `consumer` group the server does."""
 Phase = Literal["empty", "preparing", "completing", "stable"]
 """How far a rebalance of a classic group is: its members join, then wait for what their leader says."""
-Whole = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
+OFFSET_MAX = 2**53 - 1
+"""Up to here a number is the same in JSON and in the scripts."""
+Whole = Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)]
 Limit = Annotated[int, msgspec.Meta(ge=1)]
 Timeout = Annotated[int, msgspec.Meta(ge=MEMBER_TIMEOUT_MS_MIN, le=MEMBER_TIMEOUT_MS_MAX)]
 Name = Annotated[str, msgspec.Meta(pattern=rf"^{names.NAME_PATTERN.pattern}\Z")]

@@ -48,11 +48,10 @@ class Offsets:
             )
         raise_for(reply, group, request.member_id or "")
 
-    async def commit_problem(self, offset: CommittedOffset) -> SiltlogError | None:
-        """Why nobody may commit an offset, whoever holds its partition; one below the log start may be."""
+    def commit_problem(self, offset: CommittedOffset) -> SiltlogError | None:
+        """Why a client of Kafka cannot commit an offset, whoever holds its partition; it may be anywhere."""
         try:
-            await self._topics.learn((offset,))
-            self._topics.commits((offset,))
+            self._topics.commits((offset,), anywhere=True)
         except SiltlogError as error:
             return error
         return None
@@ -60,12 +59,13 @@ class Offsets:
     async def try_commit(
         self, group: str, request: CommitRequest, actor: Actor | None = None, *, instance_id: str = ""
     ) -> Committing:
-        """Commits offsets that have no problem, all of them or none; also below the log start. `instance_id` is that of
-        a static member of a classic group.
+        """Commits offsets that have no problem, all of them or none; also below the log start, and beyond the end.
+        `instance_id` is that of a static member of a classic group.
 
         Raises Refused `forbidden` where the member is another's.
         """
-        reply = await self._commit(group, request, self._topics.commits(request.offsets), actor, instance_id)
+        commits = self._topics.commits(request.offsets, anywhere=True)
+        reply = await self._commit(group, request, commits, actor, instance_id)
         if reply["status"] == "fenced_commits":
             return Committing("fenced" if reply["known"] else "unknown_member", keys_of(reply["partitions"]))
         if reply["status"] in get_args(CommitStatus):

@@ -7,13 +7,14 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltlog.consumers.groups.messages import CommittedOffset, KafkaOffset, PartitionName, PolledOffset
+from siltlog.consumers.groups.messages import CommittedOffset, KafkaOffset, PartitionName, PolledOffset, Position
 from siltlog.consumers.reading.fetch import find_partition, sources
 from siltlog.consumers.reading.reader import check_there
 from siltlog.consumers.reading.view import Key, LogView, TopicView
 from siltlog.infra import names
 from siltlog.infra.arrow.arrays import binary_array
-from siltlog.infra.errors import UnknownTopic, problem
+from siltlog.infra.errors import SiltlogError, UnknownTopic, problem
+from siltlog.infra.records import Bounds
 from siltlog.infra.security.access import Subject
 from siltlog.infra.security.grant import Access
 
@@ -178,10 +179,34 @@ class GroupTopics:
                     partition=at.partition,
                 )
 
+    async def beyond(self, positions: Iterable[Position]) -> dict[Key, Bounds]:
+        """The bounds of partitions that end before the offset of their position, as far as their owners say so."""
+        found = {}
+        for key, offset in positions:
+            if not self.has(key):
+                continue
+            view = self._log.topic(key.topic).partitions[key.partition]
+            if offset <= view.bounds().high_watermark:
+                continue
+            try:
+                bounds = await view.decided()
+                if bounds is not None and offset > bounds.high_watermark and not await view.reaches(offset):
+                    found[key] = bounds
+            except SiltlogError:
+                # Whoever reads there hears of it.
+                continue
+        return found
+
     def commits(
-        self, offsets: Sequence[PolledOffset], topic_id: str | None = None, *, by_member: bool = True
+        self,
+        offsets: Sequence[PolledOffset],
+        topic_id: str | None = None,
+        *,
+        by_member: bool = True,
+        anywhere: bool = False,
     ) -> list[Commit]:
-        """Raises UnknownTopic, Refused `unknown_partition`, and 422 for an offset outside its partition's log."""
+        """Raises UnknownTopic, Refused `unknown_partition`, and 422 for an offset outside its partition's log, unless
+        they may be `anywhere`."""
         seen: set[tuple[str, int]] = set()
         commits: list[Commit] = []
         for at in offsets:
@@ -196,7 +221,10 @@ class GroupTopics:
             if (at.topic, at.partition) in seen:
                 raise problem("invalid_request", f"{at.topic}/{at.partition} is given twice; commit one offset for it")
             seen.add((at.topic, at.partition))
-            self._check_bounds(topic, at, by_member)
+            if anywhere:
+                find_partition(topic, at.partition)
+            else:
+                self._check_bounds(topic, at, by_member)
             text = Key(at.topic, topic.topic_id, at.partition).text()
             metadata = at.metadata if isinstance(at, CommittedOffset) else ""
             if isinstance(at, KafkaOffset) and at.leader_epoch >= 0:

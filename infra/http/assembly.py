@@ -20,6 +20,7 @@ from siltlog.infra.http.requests import BodyReader
 from siltlog.infra.metrics import catalogue
 from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.security.guard import Guard
+from siltlog.infra.security.origins import Origins
 from siltlog.infra.telemetry import Logger
 
 ANSWERS_SECONDS_MAX = 1.0
@@ -81,10 +82,10 @@ def assemble(
     )
     access_log = AccessLog(limits.access_log, logger, clock.monotonic)
     bodies = BodyReader(limits.request_bytes, limits.request_timeout_ms, in_flight)
+    origins = Origins(limits.hosts, limits.origins)
     door = Door(
         app,
-        hosts=limits.hosts,
-        origins=limits.origins,
+        origins=origins,
         overload=crowd.full,
         bodies=bodies,
         proxies=peers.proxies,
@@ -120,7 +121,8 @@ def assemble(
         crowd.reconfigure(limits.connections_max, limits.connections_per_ip_max, strangers_max(limits))
         bodies.reconfigure(limits.request_bytes, limits.request_timeout_ms)
         access_log.reconfigure(limits.access_log)
-        door.reconfigure(limits.hosts, limits.origins, access_log)
+        origins.reconfigure(limits.hosts, limits.origins)
+        door.reconfigure(access_log)
         fast.reconfigure(limits.request_bytes)
         connections.reconfigure(limits.request_timeout_ms / 1000)
 

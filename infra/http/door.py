@@ -1,12 +1,10 @@
 """The door that every HTTP request passes: it gives an id, checks the caller, and makes errors problem documents."""
 
-import ipaddress
 import itertools
 import re
 import uuid
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, NamedTuple, Protocol
-from urllib.parse import urlsplit
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
 
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -26,16 +24,13 @@ from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.security.callers.sessions import OWN_PATHS, Sessions
 from siltlog.infra.security.grant import EVERYTHING, GRANT, Access, Caller, Grant, Identity, Visit
 from siltlog.infra.security.guard import ADDRESS, METERED, Guard, Meter
+from siltlog.infra.security.origins import Admission, Origins
 from siltlog.infra.security.proxies import Proxies
 from siltlog.infra.telemetry import Logger
 
 _REQUEST_ID = names.HEADER_REQUEST_ID.lower().encode()
 _GIVEN_ID = names.HEADER_GIVEN_REQUEST_ID.lower().encode()
 _WELL_FORMED_ID = re.compile(rb"[\w.:/+=@~-]{1,128}", re.ASCII)
-_OWN_HEADERS = sorted(value for name, value in vars(names).items() if name.startswith("HEADER_"))
-_EXPOSED = ", ".join(
-    (*(name for name in _OWN_HEADERS if name.startswith("Silt-") and not name.endswith("-")), "Retry-After")
-)
 _PREFLIGHT_SECONDS = "600"
 _CLOSE = (b"connection", b"close")
 _HOP = names.HEADER_HOP.lower().encode()
@@ -49,20 +44,10 @@ _CSRF = names.HEADER_CSRF.lower().encode()
 _API = "/v1/"
 """Begins what is never kept on its way, so that a cookie may be issued with it."""
 _TAIL = "/tail"
-HOSTS_KNOWN_MAX = 1_000
 _ALWAYS = ("/healthz", "/readyz", "/metrics")
 """Also for connections that are too many: an orchestrator must not take a crowded server for a dead one."""
 _IN_CLEAR = ("/healthz", "/readyz")
 """Also without TLS, where proxies have it: an orchestrator asks past them."""
-
-
-class Admission(NamedTuple):
-    """A caller that was let in; `fields` go with the answer, so that its page may read it."""
-
-    fields: tuple[tuple[bytes, bytes], ...] = ()
-
-
-_PLAIN = Admission()
 
 
 class Identification(Protocol):
@@ -102,8 +87,7 @@ class Door:
         self,
         app: ASGIApp,
         *,
-        hosts: Iterable[str],
-        origins: Iterable[str],
+        origins: Origins,
         overload: Callable[[], SiltlogError],
         bodies: BodyReader,
         proxies: Proxies,
@@ -116,9 +100,9 @@ class Door:
         guard: Guard | None = None,
         hops: Hops | None = None,
     ) -> None:
-        """`hosts` are names (without port) by which the server may be called besides loopback; `overload()` is what
-        those hear that are too many. Without `identification` everybody may do everything. `hops` are there where nodes
-        call each other."""
+        """`overload()` is what those hear that are too many. Without `identification` everybody may do everything.
+        `hops` are there where nodes call each other."""
+        self.origins = origins
         self.identification = identification
         self.hops = hops
         self.guard = guard
@@ -134,17 +118,14 @@ class Door:
         self.replies = metrics.replies
         self.count_reply = metrics.count_reply
         self.refused = metrics.refused
-        self.reconfigure(hosts, origins, access_log)
+        self.reconfigure(access_log)
         self._prefix = uuid.uuid4().hex[:12]
         self._counter = itertools.count(1)
 
-    def reconfigure(self, hosts: Iterable[str], origins: Iterable[str], access_log: AccessLog | None = None) -> None:
-        """The next request is asked by these names, answered to pages of these origins, and told to this log."""
+    def reconfigure(self, access_log: AccessLog | None) -> None:
+        """The next request is told to this log."""
         # One that is off costs nothing.
         self.access_log = access_log if access_log is not None and access_log.errors else None
-        self._hosts = {host.lower() for host in hosts}
-        self._origins = set(origins)
-        self._known: dict[bytes, bool] = {}
 
     async def refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves a connection that is one too many: told so, but for those who look whether the server is well."""
@@ -205,7 +186,7 @@ class Door:
                     "tls_required",
                     "this server takes requests over TLS only, by way of the proxies that SILT_TRUSTED_PROXIES names",
                 )
-            admission = self.admit(caller)
+            admission = self.origins.admit(caller)
             extra += admission.fields
             if self.hops is not None and _HOP in headers:
                 said = headers[_HOP].decode("latin-1")
@@ -232,7 +213,7 @@ class Door:
                 raise
             if admission is None:
                 # Also a refusal can be read by the page that is told it.
-                extra += self._cors_fields(caller)
+                extra += self.origins.fields(caller)
             refusal = self.refusal(error, scope["method"], scope["path"], request_id)
             reply = problem_reply(refusal, request_id)
             if refusal.retry_after_ms is not None and _is_event_source(scope, headers):
@@ -305,35 +286,6 @@ class Door:
     def next_request_id(self) -> str:
         return f"{self._prefix}-{next(self._counter):x}"
 
-    def known(self, host: bytes) -> Admission | None:
-        """The admission of a caller with this `Host` and no origin, where `admit` has allowed it before; else None."""
-        return _PLAIN if self._known.get(host) else None
-
-    def admit(self, caller: Caller) -> Admission:
-        """Raises Refused `unknown_host` or `origin_not_allowed`. Every request passes here, whatever answers it."""
-        if caller.local:
-            # No page of a browser reaches the socket, and by which name it was called there means nothing.
-            return _PLAIN
-        host = caller.host
-        allowed = self._known.get(host)
-        if allowed is None:
-            if len(self._known) >= HOSTS_KNOWN_MAX:
-                self._known.clear()
-            allowed = self._known[host] = self._may_be_called(host.decode("latin-1"))
-        if not allowed:
-            raise problem(
-                "unknown_host",
-                f"this server is not called {host.decode('latin-1')[:200]!r}; add the name to SILT_HOSTS if it is",
-            )
-        if caller.origin is None:
-            return _PLAIN
-        origin = caller.origin.decode("latin-1")
-        if origin not in self._origins and not caller.has_own_origin:
-            raise problem(
-                "origin_not_allowed", f"pages of {origin[:200]!r} may not call this server; see SILT_CORS_ORIGINS"
-            )
-        return Admission(self._cors_fields(caller))
-
     async def _granted(self, caller: Caller, known: Callable[[], None]) -> Grant:
         """A caller without a good credential is refused once the grant is asked: what is anybody's stays so."""
         identification = self.identification
@@ -347,36 +299,6 @@ class Door:
             return Grant(identification.access, None, error)
         known()
         return Grant(identification.access, identity)
-
-    def _may_be_called(self, host: str) -> bool:
-        try:
-            parts = urlsplit(f"//{host}")
-            name = (parts.hostname or "").lower()
-            # Asked for because it raises where more follows than a port.
-            _ = parts.port
-        except ValueError:
-            return False
-        if parts.netloc != host or "@" in host:
-            return False
-        if name in ("localhost", "") or name in self._hosts:
-            # HTTP/1.0 has no Host; a browser always sends one.
-            return True
-        try:
-            address = ipaddress.ip_address(name)
-        except ValueError:
-            return False
-        # A page that rebinds its own name to this address still sends that name, never an address.
-        return address.is_loopback or name in self._hosts or bool(self._hosts & {"0.0.0.0", "::"})  # noqa: S104
-
-    def _cors_fields(self, caller: Caller) -> tuple[tuple[bytes, bytes], ...]:
-        origin = caller.origin
-        if origin is None or origin.decode("latin-1") not in self._origins:
-            return ()
-        return (
-            (b"access-control-allow-origin", origin),
-            (b"access-control-expose-headers", _EXPOSED.encode()),
-            (b"vary", b"Origin"),
-        )
 
     def refusal(self, error: Exception, method: str, path: str, request_id: str) -> SiltlogError:
         """Counts a request that ended with `error`, and gives what it is told."""

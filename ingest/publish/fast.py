@@ -85,6 +85,7 @@ class FastPublishes:
         self.in_flight = in_flight
         self.draining = draining
         self.callers = Callers(door)
+        self._origins = door.origins
         self.reconfigure(request_bytes_max)
         self._exchange = exchange or Exchange
         self._pending: dict[Exchange, None] = {}
@@ -141,7 +142,7 @@ class FastPublishes:
         if (
             media is None
             or host is None
-            or self.door.known(host) is None
+            or self._origins.known(host) is None
             or parser.get_method() != b"POST"
             or parser.get_http_version() != "1.1"
             or self.draining.begun

@@ -32,7 +32,7 @@ ATTEMPTS_MAX = 2
 COMMAND = "python -m siltlog.pipelines.setup"
 """Makes sure of all of them."""
 
-_IN_SPARK = (
+_ORGANISATIONS_IN_SPARK = (
     "org.scala-lang",
     "org.apache.parquet",
     "org.apache.logging.log4j",
@@ -85,14 +85,15 @@ class JarSet:
         return "\n".join([*lines, "</dependencies>", "</ivy-module>"])
 
 
-_EXCLUDED = (
-    *((organisation, "*") for organisation in _IN_SPARK),
+IN_SPARK = (
+    *((organisation, "*") for organisation in _ORGANISATIONS_IN_SPARK),
     ("org.apache.hadoop", "hadoop-client-api"),
     ("org.apache.hadoop", "hadoop-client-runtime"),
     ("software.amazon.awssdk", "bundle"),
 )
+"""What a set for a session of Spark leaves out."""
 
-DELTA = JarSet("delta", DELTA_VERSION, (("io.delta", "delta-spark_4.2_2.13", DELTA_VERSION),), _EXCLUDED)
+DELTA = JarSet("delta", DELTA_VERSION, (("io.delta", "delta-spark_4.2_2.13", DELTA_VERSION),), IN_SPARK)
 
 S3A = JarSet(
     "s3a",
@@ -107,7 +108,7 @@ S3A = JarSet(
         ("software.amazon.eventstream", "eventstream", "1.0.1"),
         ("org.reactivestreams", "reactive-streams", "1.0.4"),
     ),
-    _EXCLUDED,
+    IN_SPARK,
 )
 """The SDK's bundle, which is 686 MB, is left out."""
 

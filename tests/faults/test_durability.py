@@ -16,6 +16,7 @@ from siltlog.infra.errors import Fenced, OutcomeUnknown, Refused, UnknownTopic
 from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.requests import BodyReader
 from siltlog.infra.security.grant import EVERYTHING, GRANT
+from siltlog.infra.security.origins import Origins
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.partition import PartitionLog
 from siltlog.ingest.log.producer_objects import StateWriter
@@ -81,7 +82,7 @@ def test_a_refusal_says_how_far_a_producer_came_once_that_is_synced(tmp_path: Pa
         disk = GatedDisk()
         async with running_log(tmp_path, disk) as (log, topics):
             topic = await topics.create("t", 1, {})
-            door = SimpleNamespace(access_log=None)
+            door = SimpleNamespace(access_log=None, origins=Origins((), ()))
             long, short = _publish(log), FastPublishes(_publishing(log), door, None, Draining(), MIB)  # type: ignore[arg-type]
             disk.gate.clear()
             log.append(topic, body("a", "b", first_sequence=0), Producer("p", 0))

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -17,23 +18,66 @@ from hypothesis import strategies as st
 
 from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.bench import Bench
-from benchmarks.child import valkey_server
-from benchmarks.disk import BLOCK_BYTES, WrittenFile
-from benchmarks.failover import CLIENTS, KILL, STOP, Tries, Try, _figures
-from benchmarks.figure import Figure, Point, Summary, summaries
-from benchmarks.load import CONNECTION, NUMBER, Plan, _Run, http_is_whole, resp_is_whole, resp_request
-from benchmarks.pictures import CHARTS, draw
-from benchmarks.read_stages import CLIENT_STAGES
-from benchmarks.rebalance import _gaps
-from benchmarks.receiver import RECORD_BYTES, _sent, stamped_value
-from benchmarks.report import machine, markdown
-from benchmarks.staged_server import READ_STAGES, STAGES, Stage, found, timed
-from benchmarks.stages import REST, stages
-from benchmarks.stream_reader import STREAM, StreamReader
-from benchmarks.streams import Ack, damage, longest_gap
-from benchmarks.warden import ALL_ENDED, working_below
+from benchmarks.cluster.failover import CLIENTS, KILL, STOP, Tries, Try, _figures
+from benchmarks.cluster.streams import Ack, damage, longest_gap
+from benchmarks.figures.figure import Figure, Point, Summary, summaries
+from benchmarks.figures.pictures import CHARTS, draw
+from benchmarks.figures.report import machine, markdown
+from benchmarks.groups.rebalance import _gaps
+from benchmarks.groups.receiver import RECORD_BYTES, _sent, stamped_value
+from benchmarks.loads.load import CONNECTION, NUMBER, Plan, _Run, http_is_whole, resp_is_whole, resp_request
+from benchmarks.loads.stream_reader import STREAM, StreamReader
+from benchmarks.publishing.stages import stages
+from benchmarks.reading.read_stages import CLIENT_STAGES
+from benchmarks.servers.child import valkey_server
+from benchmarks.servers.disk import BLOCK_BYTES, WrittenFile
+from benchmarks.servers.staged_server import READ_STAGES, REST, STAGES, Stage, found, timed
+from benchmarks.servers.warden import ALL_ENDED, working_below
 
 TOP = Path(__file__).parents[2]
+MODULES_MAX = 17
+SHARED = {
+    "figures": set[str](),
+    "wires": set[str](),
+    "servers": set[str](),
+    "loads": {"figures", "wires"},
+    "bench": {"loads", "servers"},
+    "compare": {"bench", "figures", "loads", "servers", "wires"},
+}
+"""What benchmarks share -> what of it each part may import. A room of benchmarks may import all of it, and no other."""
+
+
+def room_of(benchmark: str) -> str:
+    return BENCHMARKS[benchmark][0].__module__.split(".")[1]
+
+
+def test_a_benchmark_imports_no_other_room_of_benchmarks() -> None:
+    rooms = {room_of(name) for name in BENCHMARKS}
+    assert rooms.isdisjoint(SHARED) and "reading" in rooms
+    may = SHARED | {room: set(SHARED) for room in (*rooms, "soak")}
+    found = set()
+    for path in (TOP / "benchmarks").rglob("*.py"):
+        room = path.relative_to(TOP / "benchmarks").parts[0].removesuffix(".py")
+        imported = set(re.findall(r"^\s*(?:from|import) benchmarks\.(\w+)", path.read_text("utf-8"), re.MULTILINE))
+        found |= {f"{path.name} imports {other}" for other in imported - may.get(room, imported) - {room}}
+    assert found == set()
+
+
+def test_no_folder_of_benchmarks_is_a_hall() -> None:
+    counts = Counter(path.parent.name for path in (TOP / "benchmarks").rglob("*.py") if path.stem != "__init__")
+    assert counts["publishing"] > 9
+    assert {folder: count for folder, count in counts.items() if count > MODULES_MAX} == {}
+
+
+def test_each_benchmark_is_listed_in_its_room() -> None:
+    listed, room = {}, ""
+    for line in (TOP / "benchmarks" / "README.md").read_text("utf-8").splitlines():
+        if begins := re.match(r"\*\*`(\w+)/`\*\*: ", line):
+            room = begins[1]
+        elif row := re.match(r"\| `(\w+)` \| .* \| .*\|$", line):
+            # The tables of `make compare` have rows of names, too, further down.
+            listed.setdefault(row[1], room)
+    assert {name: listed.get(name) for name in BENCHMARKS} == {name: room_of(name) for name in BENCHMARKS}
 
 
 def test_every_stage_that_is_timed_is_there() -> None:
@@ -146,7 +190,7 @@ def test_what_a_killed_benchmark_has_started_is_ended(tmp_path: Path, ended: boo
         subprocess.Popen(["sleep", "600"], cwd=beside) as other,
     ):
         assert working_below(folder) == [own.pid]
-        arguments = [sys.executable, "-m", "benchmarks.warden", str(folder)]
+        arguments = [sys.executable, "-m", "benchmarks.servers.warden", str(folder)]
         subprocess.run(arguments, input=ALL_ENDED if ended else b"", cwd=TOP, check=True, timeout=240)
         assert ((own.poll() is None), other.poll(), folder.exists()) == (ended, None, ended)
         own.kill()

@@ -14,7 +14,7 @@ from benchmarks.compare.installing import nats_server
 from benchmarks.compare.nats import Nats
 from benchmarks.compare.syncs import calls
 from benchmarks.compare.system import Missing
-from benchmarks.load import Plan, run_load
+from benchmarks.loads.load import Plan, run_load
 from benchmarks.wires import amqp, kafka, nats
 
 

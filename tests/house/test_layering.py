@@ -349,6 +349,7 @@ OWNED = {
     "siltlog.infra.http.door": ("door",),
     "siltlog.infra.http.memory": ("in_flight", "held", "memory"),
     "siltlog.infra.http.streams": ("streams",),
+    "siltlog.infra.security.origins": ("origins",),
     "siltlog.infra.http.connection.connections": ("connections",),
     "siltlog.infra.http.connection.crowd": ("crowd",),
     "siltlog.infra.http.connection.web_socket": ("socket",),

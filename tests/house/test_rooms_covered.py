@@ -17,6 +17,10 @@ def test_a_room_is_all_its_files_by_lines_and_branches() -> None:
     assert [share.room for share in shares(files)] == list(ROOMS)
 
 
+def test_lines_are_enough_where_no_branches_are_counted() -> None:
+    assert shares({"ingest/a.py": {"summary": {"covered_lines": 8, "num_statements": 10}}})[0] == Share("ingest", 8, 10)
+
+
 def test_a_room_with_too_little_is_named() -> None:
     found = [Share("ingest", 899, 1000), Share("infra", 900, 1000), Share("siltlog", 0, 0)]
     assert below(found, LEAST) == ["ingest has 89.9 %"]

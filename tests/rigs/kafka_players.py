@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -15,13 +16,14 @@ import pytest
 from node_modules import NODE
 
 from siltlog.infra.errors import ConfigError
-from siltlog.pipelines.spark.jars import JarSet, resolve
+from siltlog.pipelines.spark.jars import IN_SPARK, JarSet, resolve
 from siltlog.pipelines.spark.java import find_java
 
 PROGRAMS = Path(__file__).parents[1] / "clients" / "kafka"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "siltlog" / "deploy"
 TOOLS = "tests/deploy/tools clients"
 """Installs what they are made of; where it has not, the tests are skipped."""
+PARTITIONS = 4
 Command = list[str | Path]
 
 
@@ -36,11 +38,11 @@ class Said(NamedTuple):
 class Player:
     """One process of a client."""
 
-    def __init__(self, command: Command, bootstrap: str, log: Path) -> None:
+    def __init__(self, command: Command, log: Path) -> None:
         self._log = log
         with log.open("ab") as stderr:
             self._process = subprocess.Popen(
-                [*command, bootstrap], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True
             )
 
     def __enter__(self) -> Self:
@@ -69,6 +71,27 @@ class Player:
         return said
 
 
+def rows(first: int, count: int) -> list[dict[str, Any]]:
+    """Records that are shared out among the partitions, some without a key or a value."""
+    return [
+        {
+            "partition": number % PARTITIONS,
+            "key": None if number % 5 == 4 else f"key {number % 3}",
+            "value": None if number % 5 == 3 else f"value {number} žluťoučký",
+            "headers": [["n", str(number)], ["empty", ""]] if number % 2 else [],
+        }
+        for number in range(first, first + count)
+    ]
+
+
+def without_offset(record: dict[str, Any]) -> str:
+    return str(sorted((name, value) for name, value in record.items() if name != "offset"))
+
+
+def places(records: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    return sorted((record["partition"], record["offset"]) for record in records)
+
+
 class Client(NamedTuple):
     """A client, and what is peculiar to it."""
 
@@ -78,6 +101,8 @@ class Client(NamedTuple):
     unknown_topic: str = "UNKNOWN_TOPIC_OR_PARTITION"
     too_large: str = "MESSAGE_TOO_LARGE"
     makes_topics: bool = True
+    not_reset: str = "UNKNOWN_MEMBER_ID"
+    """What it says of a group with members that is to be reset; empty where it resets none."""
 
 
 def installed(kind: str, pins: str) -> Path:
@@ -130,6 +155,18 @@ def _kcat(_: Path) -> Command:
     return [sys.executable, PROGRAMS / "kcat" / "player.py"]
 
 
+def spark_player(folder: Path) -> Command:
+    """A player whose session is for any server."""
+    try:
+        java = find_java()
+        jars = resolve(SPARK_JARS, java)
+    except ConfigError as error:
+        pytest.skip(f"Spark's source of Kafka cannot be run: {error}")
+    own = [f"JAVA_HOME={java.home}"] if java.home else []
+    program = PROGRAMS / "spark" / "player.py"
+    return ["env", *own, sys.executable, program, ":".join(map(str, jars)), folder]
+
+
 def _java(group_protocol: str) -> Callable[[Path], Command]:
     def command(_: Path) -> Command:
         try:
@@ -153,14 +190,22 @@ JARS = JarSet(
     ),
     (),
 )
+SPARK_VERSION = version("pyspark")
+SPARK_JARS = JarSet(
+    "spark-kafka",
+    SPARK_VERSION,
+    (("org.apache.spark", "spark-sql-kafka-0-10_2.13", SPARK_VERSION),),
+    IN_SPARK,
+)
+_RUNNING = "KafkaJSNonRetriableError: The consumer group must have no running instances, current state: Stable"
 _NOT_IN_METADATA = "not present in metadata after 5000 ms."
 
 CLIENTS = {
     "franz-go": Client(_go("franz"), ("zstd", "snappy")),
     "java": Client(_java("classic"), ("zstd", "gzip"), _NOT_IN_METADATA),
     "java-consumer": Client(_java("consumer"), ("lz4", "snappy"), _NOT_IN_METADATA),
-    "kafkajs": Client(_kafkajs, ("gzip", "snappy")),
-    "kcat": Client(_kcat, ("lz4", "zstd"), makes_topics=False),
+    "kafkajs": Client(_kafkajs, ("gzip", "snappy"), not_reset=_RUNNING),
+    "kcat": Client(_kcat, ("lz4", "zstd"), makes_topics=False, not_reset=""),
     "sarama": Client(_go("sarama"), ("zstd", "lz4")),
-    "aiokafka": Client(_aiokafka, ("lz4", "gzip"), too_large="MESSAGE_SIZE_TOO_LARGE"),
+    "aiokafka": Client(_aiokafka, ("lz4", "gzip"), too_large="MESSAGE_SIZE_TOO_LARGE", not_reset="CommitFailedError"),
 }

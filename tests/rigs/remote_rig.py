@@ -165,7 +165,7 @@ def settle(topic: TopicLog, owner: Node, nodes: tuple[Node, ...], place: Place |
 
 
 async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(50):
         while not true():
             await asyncio.sleep(0.01)
 

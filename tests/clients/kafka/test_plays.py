@@ -4,52 +4,16 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from functools import cache
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from kafka_players import CLIENTS, Client, Player, Said
-from kafka_rig import WAIT_SECONDS, served
-from kafka_tools import kafka_broker
-
-from siltlog.infra.errors import ConfigError
+from kafka_players import CLIENTS, PARTITIONS, Client, Player, Said, places, rows, without_offset
+from kafka_rig import WAIT_SECONDS
 
 pytestmark = [pytest.mark.client, pytest.mark.timeout(240)]
-PARTITIONS = 4
 BYTES_MAX = 10_000
-SESSION_MS = 9_000
-"""A ninth of it is between heartbeats, where the server says how often."""
-LIKE_OURS = (
-    "auto.create.topics.enable=false",
-    "group.consumer.min.heartbeat.interval.ms=1000",
-    "group.consumer.heartbeat.interval.ms=1000",
-)
-
-
-@pytest.fixture(scope="module")
-def address_of(valkey_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
-    """Gives the address of a server, which is there for all clients once one has asked for it."""
-    with ExitStack() as stack:
-
-        @cache
-        def address(name: str) -> str:
-            if name == "kafka":
-                folder = tmp_path_factory.mktemp("kafka")
-                return stack.enter_context(kafka_broker(folder, *LIKE_OURS))
-            settings = {"session_timeout_ms_max": SESSION_MS, "group_initial_rebalance_delay_ms": 0}
-            return stack.enter_context(served(redis_url=valkey_url, flush_ms=200, **settings))[1]
-
-        yield address
-
-
-@pytest.fixture(scope="module", params=["kafka", "siltlog"])
-def bootstrap(request: pytest.FixtureRequest, address_of: Callable[[str], str]) -> str:
-    try:
-        return address_of(request.param)
-    except ConfigError as error:
-        pytest.skip(f"there is no broker of Kafka: {error}")
 
 
 @pytest.fixture(scope="module", params=sorted(CLIENTS))
@@ -63,7 +27,7 @@ def start(client: Client, bootstrap: str, tmp_path_factory: pytest.TempPathFacto
     folder = tmp_path_factory.mktemp("player")
     command = client.command(folder)
     with ExitStack() as stack:
-        yield lambda: stack.enter_context(Player(command, bootstrap, folder / "log"))
+        yield lambda: stack.enter_context(Player([*command, bootstrap], folder / "log"))
 
 
 @pytest.fixture(scope="module")
@@ -80,27 +44,6 @@ def topic(client: Client, player: Player, bootstrap: str) -> str:
         admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         admin.create_topics([NewTopic(name, PARTITIONS, 1, config=config)])[name].result(WAIT_SECONDS)
     return name
-
-
-def rows(first: int, count: int) -> list[dict[str, Any]]:
-    """Records that are shared out among the partitions, some without a key or a value."""
-    return [
-        {
-            "partition": number % PARTITIONS,
-            "key": None if number % 5 == 4 else f"key {number % 3}",
-            "value": None if number % 5 == 3 else f"value {number} žluťoučký",
-            "headers": [["n", str(number)], ["empty", ""]] if number % 2 else [],
-        }
-        for number in range(first, first + count)
-    ]
-
-
-def without_offset(record: dict[str, Any]) -> str:
-    return str(sorted((name, value) for name, value in record.items() if name != "offset"))
-
-
-def places(records: list[dict[str, Any]]) -> list[tuple[int, int]]:
-    return sorted((record["partition"], record["offset"]) for record in records)
 
 
 def test_all_that_was_produced_is_read_back(client: Client, player: Player, topic: str) -> None:
@@ -195,6 +138,28 @@ def test_a_group_shares_out_takes_over_and_goes_on(
     again.commit()
     again.leave("c")
     assert committed(bootstrap, group, topic) == [35] * PARTITIONS
+
+
+def test_a_group_is_reset_once_it_has_no_members(client: Client, player: Player, topic: str, bootstrap: str) -> None:
+    if not client.not_reset:
+        pytest.skip("it resets no groups")
+    group, wanted = f"g{uuid.uuid4()}", [2, 0, 10, 7]
+    asked = {"group": group, "topic": topic, "offsets": {str(part): offset for part, offset in enumerate(wanted)}}
+    player.do("produce", topic=topic, codec="none", records=rows(0, 40))
+    members = Members(player, group, topic)
+    members.join("a")
+    members.until(lambda: len(members.records) >= 40)
+    members.commit()
+    assert player.ask("reset", **asked).error == client.not_reset
+    members.leave("a")
+    assert committed(bootstrap, group, topic) == [10] * PARTITIONS
+    player.do("reset", **asked)
+    assert committed(bootstrap, group, topic) == wanted
+    members = Members(player, group, topic)
+    members.join("b")
+    members.until(lambda: len(members.records) >= 21)
+    assert places(members.records) == [(part, at) for part, offset in enumerate(wanted) for at in range(offset, 10)]
+    members.leave("b")
 
 
 def test_what_is_refused_is_told(client: Client, player: Player, topic: str) -> None:

@@ -211,9 +211,9 @@ def test_a_session_ends(valkey_url: str) -> None:
 @pytest.mark.rule("KF14")
 def test_whoever_waits_is_there(valkey_url: str) -> None:
     async def scenario(r: ClassicRig) -> None:
-        a = await r.join(session_timeout_ms=300)
+        a = await r.join(session_timeout_ms=4_000)
         await r.sync(a)
-        coming = asyncio.ensure_future(r.join(session_timeout_ms=300))
+        coming = asyncio.ensure_future(r.join(session_timeout_ms=3_000))
         # The session of the one that was there ends, and that of the one that waits does not.
         b = await coming
         assert [at.member_id for at in b.members] == [b.member_id]

@@ -75,7 +75,7 @@ def test_a_valkey_that_comes_back_with_older_files_has_nothing_that_was_deleted_
 
 
 async def _patiently(r: Server) -> None:
-    for _ in range(100):
+    for _ in range(3_000):
         try:
             await r.redis.command("PING")
         except Unavailable:

@@ -181,7 +181,7 @@ def test_what_is_not_there_is_an_error(server: FakeServer) -> None:
         next(consumer)
 
 
-def test_waking_and_closing_from_another_thread(server: FakeServer) -> None:
+def test_waking_and_closing_from_another_thread(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
     consumer = Consumer(server.url, assign=ALL, auto_offset_reset="latest")
     threading.Timer(0.1, consumer.wakeup).start()
     assert consumer.poll(timeout_ms=60_000) == []
@@ -190,14 +190,21 @@ def test_waking_and_closing_from_another_thread(server: FakeServer) -> None:
     refused: list[BaseException] = []
 
     def intrude() -> None:
+        assert waits.wait(60), "the iteration has begun"
         try:
             consumer.poll()
         except errors.Refused as error:
             refused.append(error)
         consumer.close()
 
-    # Late enough for the iteration to have begun.
-    threading.Timer(2, intrude).start()
+    waits, wait = threading.Event(), consumer._threads.wait
+
+    def waiting(*arguments: Any) -> None:
+        waits.set()
+        wait(*arguments)
+
+    monkeypatch.setattr(consumer._threads, "wait", waiting)
+    threading.Thread(target=intrude).start()
     assert list(consumer) == []
     assert "another thread" in str(refused[0])
     with pytest.raises(errors.Refused, match="closed"):
@@ -248,7 +255,7 @@ def test_what_is_no_partition_is_refused_by_name(server: FakeServer) -> None:
 def test_a_server_that_is_not_there_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
     with (
         pytest.raises(errors.Unavailable),
-        Consumer("http://127.0.0.1:1", assign=ALL, retry_timeout_ms=500) as consumer,
+        Consumer("http://127.0.0.1:1", assign=ALL, retry_timeout_ms=4_000) as consumer,
     ):
         consumer.poll()
     assert caplog.text.count("no connection to http://127.0.0.1:1") == 1

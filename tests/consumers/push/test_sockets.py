@@ -472,10 +472,10 @@ def test_a_session_timeout_that_the_server_does_not_give_is_refused(calls: Http,
 
 
 def test_a_lost_connection_has_its_session_timeout(calls: Http, topic: str, group: str) -> None:
-    with talking(calls.url, group_path(group, topic, "&session_timeout_ms=3000")) as ws:
+    with talking(calls.url, group_path(group, topic, "&session_timeout_ms=6000")) as ws:
         ws.hear("assigned")
         # Longer than its session: the connection is its heartbeat.
-        time.sleep(4.5)
+        time.sleep(7.5)
         assert len(members(calls, group)) == 1
         ws.connection.socket.shutdown(socket.SHUT_RDWR)
     until(lambda: members(calls, group) == [])

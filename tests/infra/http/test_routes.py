@@ -32,6 +32,7 @@ from siltlog.infra.http.routes import routes_of
 from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.security.access import Entry, Policy, Subject
 from siltlog.infra.security.grant import Access, Caller, Identity, grant_of, missing, unauthenticated
+from siltlog.infra.security.origins import Origins
 from siltlog.infra.security.proxies import Proxies
 from siltlog.infra.telemetry import logger
 
@@ -122,9 +123,8 @@ class Called:
         in_flight = InFlight(1_000, SystemClock())
         self.door = Door(
             Router(routes_of(self.handlers)),
-            hosts=(),
             proxies=Proxies(()),
-            origins=("https://app.example",),
+            origins=Origins((), ["https://app.example"]),
             overload=lambda: problem("overloaded", "too many"),
             bodies=BodyReader(1_000, 1_000, in_flight),
             in_flight=in_flight,

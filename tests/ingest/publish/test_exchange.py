@@ -11,6 +11,7 @@ from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.memory import SMALL_BYTES, InFlight
+from siltlog.infra.security.origins import Origins
 from siltlog.ingest.publish.exchange import Exchange
 from siltlog.ingest.publish.fast import LOOK_SECONDS, Asked, FastPublishes
 
@@ -52,6 +53,7 @@ class FakeConnection:
 class FakeDoor:
     guard = None
     access_log = None
+    origins = Origins((), ())
 
     def __init__(self) -> None:
         self.replies: dict[tuple[str, int], int] = {}

@@ -20,6 +20,7 @@ from siltlog.infra.http.memory import InFlight
 from siltlog.infra.metrics import catalogue
 from siltlog.infra.security.access import Entry, Policy, Right, Subject
 from siltlog.infra.security.grant import Access, Caller, Identity
+from siltlog.infra.security.origins import Origins
 from siltlog.ingest.publish.exchange import Exchange
 from siltlog.ingest.publish.fast import Asked, FastPublishes, _asked
 from siltlog.ingest.publish.http import TIMEOUT_MS
@@ -277,6 +278,13 @@ def policy(of_ana: Right, of_bob: Right) -> Policy:
     return Policy(entries, {})
 
 
+def called(host: str) -> Origins:
+    """Has been called by this name already."""
+    origins = Origins([host], ())
+    origins.admit(Caller(host.encode()))
+    return origins
+
+
 class OpenTopics:
     def open_topic(self, name: str) -> Any:
         return SimpleNamespace(name=name)
@@ -305,7 +313,7 @@ class Sending:
 @pytest.mark.rule("A11")
 def test_it_takes_what_it_knows_to_be_allowed_and_leaves_all_else_to_the_long_way() -> None:
     keys, connection = Keys(), Sending()
-    door = SimpleNamespace(identification=keys, known=lambda host: (), access_log=None)
+    door = SimpleNamespace(identification=keys, origins=called("x"), access_log=None)
     fast = FastPublishes(OpenTopics(), door, InFlight(1, SystemClock()), Draining(), 1)  # type: ignore[arg-type]
 
     def takes(*authorization: str) -> bool:
@@ -329,7 +337,7 @@ def test_it_takes_what_it_knows_to_be_allowed_and_leaves_all_else_to_the_long_wa
 
 
 def test_the_context_of_a_trace_sends_nobody_the_long_way() -> None:
-    door = SimpleNamespace(identification=None, known=lambda host: (), access_log=None)
+    door = SimpleNamespace(identification=None, origins=called("x"), access_log=None)
     made: list[tuple[Any, ...]] = []
     fast = FastPublishes(
         OpenTopics(),  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ import msgspec
 
 from siltlog.consumers.groups.messages import (
     METADATA_CHARS_MAX,
+    OFFSET_MAX,
     Actor,
     CommitRequest,
     CommitStatus,
@@ -101,7 +102,7 @@ class GroupOffsets:
         return {"topics": topics}
 
     async def _possible(self, wanted: Collection[_Wanted]) -> list[_Wanted]:
-        """Gives those that the log has; the others have their error."""
+        """Gives those whose partition there is; the others have their error."""
         possible = []
         async for each in in_turns(wanted):
             if each.offset.offset < 0:
@@ -111,11 +112,9 @@ class GroupOffsets:
                     each.ended(end.error)
                     continue
                 each.offset = msgspec.structs.replace(each.offset, offset=end.offset)
-            problem = await self._offsets.commit_problem(each.offset)
+            problem = self._offsets.commit_problem(each.offset)
             if problem is None:
                 possible.append(each)
-            elif problem.error_code == "invalid_request":
-                each.ended(KafkaError.INVALID_COMMIT_OFFSET_SIZE)
             else:
                 each.ended(group_error(problem))
         return possible
@@ -215,7 +214,7 @@ class GroupOffsets:
             async for number in in_turns(dict.fromkeys(part["partition_index"] for part in topic["partitions"])):
                 there = code
                 if not there:
-                    problem = await self._offsets.commit_problem(CommittedOffset(name, number, 0))
+                    problem = self._offsets.commit_problem(CommittedOffset(name, number, 0))
                     there = KafkaError.NONE if problem is None else group_error(problem)
                 parts.append({"partition_index": number, "error_code": there})
                 if not there:
@@ -260,7 +259,7 @@ def _wrong(part: Mapping[str, Any]) -> KafkaError:
     if len(part["committed_metadata"] or "") > METADATA_CHARS_MAX:
         return KafkaError.OFFSET_METADATA_TOO_LARGE
     # Negative ones stand for the ends of a partition, as where offsets are asked for.
-    is_one = part["committed_offset"] >= 0 or part["committed_offset"] in (LATEST, EARLIEST)
+    is_one = 0 <= part["committed_offset"] <= OFFSET_MAX or part["committed_offset"] in (LATEST, EARLIEST)
     return KafkaError.NONE if is_one else KafkaError.INVALID_COMMIT_OFFSET_SIZE
 
 

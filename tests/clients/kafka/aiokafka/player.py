@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import ssl
 import sys
 import time
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.abc import AbstractTokenProvider
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, for_code
 
@@ -36,13 +38,33 @@ def told(records: Any) -> list[dict[str, Any]]:
     ]
 
 
+class Token(AbstractTokenProvider):
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    async def token(self) -> str:
+        return self._token
+
+
+def named(bootstrap: str, login: dict[str, str]) -> dict[str, Any]:
+    """What any client needs to know."""
+    settings: dict[str, Any] = {"bootstrap_servers": bootstrap}
+    if login:
+        settings |= {"security_protocol": "SASL_SSL", "ssl_context": ssl.create_default_context(cafile=login["ca"])}
+    if "user" in login:
+        settings |= {"sasl_plain_username": login["user"], "sasl_plain_password": login["password"]}
+    if "token" in login:
+        settings |= {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": Token(login["token"])}
+    return settings
+
+
 class Player:
-    def __init__(self, bootstrap: str) -> None:
-        self.bootstrap = bootstrap
+    def __init__(self, bootstrap: str, login: dict[str, str]) -> None:
+        self.settings = named(bootstrap, login)
         self.members: dict[str, AIOKafkaConsumer] = {}
 
     async def create(self, topic: str, partitions: int, config: dict[str, str]) -> None:
-        admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
+        admin = AIOKafkaAdminClient(**self.settings)
         await admin.start()
         try:
             answer = await admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=config)])
@@ -54,7 +76,7 @@ class Player:
 
     async def produce(self, topic: str, codec: str, records: list[dict[str, Any]]) -> None:
         producer = AIOKafkaProducer(
-            bootstrap_servers=self.bootstrap,
+            **self.settings,
             enable_idempotence=True,
             compression_type=None if codec == "none" else codec,
             request_timeout_ms=5_000,
@@ -76,9 +98,7 @@ class Player:
             await producer.stop()
 
     async def read(self, topic: str, partitions: int, count: int) -> dict[str, Any]:
-        consumer = AIOKafkaConsumer(
-            bootstrap_servers=self.bootstrap, auto_offset_reset="earliest", enable_auto_commit=False
-        )
+        consumer = AIOKafkaConsumer(**self.settings, auto_offset_reset="earliest", enable_auto_commit=False)
         await consumer.start()
         try:
             consumer.assign([TopicPartition(topic, number) for number in range(partitions)])
@@ -93,7 +113,7 @@ class Player:
     async def join(self, member: str, group: str, topic: str) -> None:
         self.members[member] = AIOKafkaConsumer(
             topic,
-            bootstrap_servers=self.bootstrap,
+            **self.settings,
             group_id=group,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
@@ -113,15 +133,26 @@ class Player:
     async def leave(self, member: str) -> None:
         await self.members.pop(member).stop()
 
+    async def reset(self, group: str, topic: str, offsets: dict[str, int]) -> None:
+        """Its admin client sets no offsets; a consumer that is no member does."""
+        consumer = AIOKafkaConsumer(**self.settings, group_id=group, enable_auto_commit=False)
+        await consumer.start()
+        try:
+            parts = {TopicPartition(topic, int(number)): offset for number, offset in offsets.items()}
+            consumer.assign(list(parts))
+            await consumer.commit(parts)
+        finally:
+            await consumer.stop()
+
 
 async def main() -> None:
-    player = Player(sys.argv[1])
+    player = Player(sys.argv[1], json.loads(sys.argv[2]) if len(sys.argv) > 2 else {})
     while line := await asyncio.to_thread(sys.stdin.readline):
         asked = json.loads(line)
         try:
             answer = await getattr(player, asked.pop("do"))(**asked) or {}
         except KafkaError as error:
-            answer = {"error": error.message or type(error).__name__}
+            answer = {"error": getattr(error, "message", None) or type(error).__name__}
         print(json.dumps({"records": [], "held": []} | answer), flush=True)
 
 

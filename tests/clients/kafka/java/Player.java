@@ -5,6 +5,8 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -16,6 +18,7 @@ import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.TopicPartition;
@@ -33,10 +36,12 @@ public class Player {
     static final Map<String, KafkaConsumer<String, String>> MEMBERS = new HashMap<>();
     static String bootstrap;
     static String groupProtocol;
+    static JsonNode login;
 
     public static void main(String[] args) throws Exception {
         groupProtocol = args[0];
         bootstrap = args[1];
+        login = args.length > 2 ? JSON.readTree(args[2]) : null;
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             ObjectNode answer = JSON.createObjectNode();
@@ -86,6 +91,7 @@ public class Player {
             }
             case "commit" -> member.commitSync();
             case "leave" -> member.close();
+            case "reset" -> reset(asked.get("group").asText(), topic, asked.get("offsets"));
             default -> throw new IllegalArgumentException(asked.toString());
         }
     }
@@ -93,15 +99,14 @@ public class Player {
     static void create(String topic, JsonNode asked) throws Exception {
         Map<String, String> config = new HashMap<>();
         asked.get("config").fields().forEachRemaining(each -> config.put(each.getKey(), each.getValue().asText()));
-        try (Admin admin = Admin.create(Map.of("bootstrap.servers", bootstrap))) {
+        try (Admin admin = Admin.create(settings())) {
             NewTopic wanted = new NewTopic(topic, asked.get("partitions").asInt(), (short) 1).configs(config);
             admin.createTopics(List.of(wanted)).all().get();
         }
     }
 
     static void produce(String topic, JsonNode asked) throws Exception {
-        Map<String, Object> settings = new HashMap<>();
-        settings.put("bootstrap.servers", bootstrap);
+        Map<String, Object> settings = settings();
         settings.put("compression.type", asked.get("codec").asText());
         settings.put("linger.ms", 5);
         settings.put("max.block.ms", 5_000);
@@ -124,9 +129,46 @@ public class Player {
         }
     }
 
-    static Map<String, Object> consumerSettings() {
+    static void reset(String group, String topic, JsonNode asked) throws Exception {
+        Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
+        asked.fields().forEachRemaining(each -> offsets.put(
+                new TopicPartition(topic, Integer.parseInt(each.getKey())),
+                new OffsetAndMetadata(each.getValue().asLong())));
+        try (Admin admin = Admin.create(settings())) {
+            admin.alterConsumerGroupOffsets(group, offsets).all().get();
+        }
+    }
+
+    /** What any client needs to know; a token comes from a file, as there is no provider of tokens to ask. */
+    static Map<String, Object> settings() throws Exception {
         Map<String, Object> settings = new HashMap<>();
         settings.put("bootstrap.servers", bootstrap);
+        if (login == null) {
+            return settings;
+        }
+        String modules = "org.apache.kafka.common.security.";
+        settings.put("security.protocol", "SASL_SSL");
+        settings.put("ssl.truststore.type", "PEM");
+        settings.put("ssl.truststore.location", login.get("ca").asText());
+        if (!login.has("token")) {
+            settings.put("sasl.mechanism", "PLAIN");
+            settings.put("sasl.jaas.config", "%splain.PlainLoginModule required username=%s password=%s;"
+                    .formatted(modules, login.get("user"), login.get("password")));
+            return settings;
+        }
+        Path token = Files.createTempFile("token", "");
+        token.toFile().deleteOnExit();
+        Files.writeString(token, login.get("token").asText());
+        System.setProperty("org.apache.kafka.sasl.oauthbearer.allowed.urls", token.toUri().toString());
+        settings.put("sasl.mechanism", "OAUTHBEARER");
+        settings.put("sasl.oauthbearer.token.endpoint.url", token.toUri().toString());
+        settings.put("sasl.login.callback.handler.class", modules + "oauthbearer.OAuthBearerLoginCallbackHandler");
+        settings.put("sasl.jaas.config", modules + "oauthbearer.OAuthBearerLoginModule required;");
+        return settings;
+    }
+
+    static Map<String, Object> consumerSettings() throws Exception {
+        Map<String, Object> settings = settings();
         settings.put("key.deserializer", StringDeserializer.class);
         settings.put("value.deserializer", StringDeserializer.class);
         settings.put("auto.offset.reset", "earliest");
@@ -134,7 +176,7 @@ public class Player {
         return settings;
     }
 
-    static void read(String topic, JsonNode asked, ArrayNode records) {
+    static void read(String topic, JsonNode asked, ArrayNode records) throws Exception {
         List<TopicPartition> parts = new ArrayList<>();
         for (int number = 0; number < asked.get("partitions").asInt(); number++) {
             parts.add(new TopicPartition(topic, number));

@@ -2,6 +2,7 @@
 "use strict";
 
 const { randomUUID } = require("node:crypto");
+const { readFileSync } = require("node:fs");
 const readline = require("node:readline");
 const { CompressionCodecs, CompressionTypes, Kafka, Partitioners, logLevel } = require("kafkajs");
 CompressionCodecs[CompressionTypes.Snappy] = require("kafkajs-snappy");
@@ -9,8 +10,12 @@ CompressionCodecs[CompressionTypes.Snappy] = require("kafkajs-snappy");
 const READ_MS_MAX = 30_000;
 const POLL_MS = 200;
 const CODECS = { none: CompressionTypes.None, gzip: CompressionTypes.GZIP, snappy: CompressionTypes.Snappy };
+const { ca, user, password, token } = JSON.parse(process.argv[3] ?? "{}");
 const kafka = new Kafka({
   clientId: "player",
+  ...(ca && { ssl: { ca: [readFileSync(ca, "utf-8")] } }),
+  ...(user && { sasl: { mechanism: "plain", username: user, password } }),
+  ...(token && { sasl: { mechanism: "oauthbearer", oauthBearerProvider: async () => ({ value: token }) } }),
   brokers: [process.argv[2]],
   logLevel: logLevel.NOTHING,
   retry: { retries: 3, initialRetryTime: 50 },
@@ -106,6 +111,17 @@ const does = {
 
   commit: ({ member }) => members.get(member).commit(),
   leave: ({ member }) => members.get(member).consumer.disconnect(),
+
+  async reset({ group, topic, offsets }) {
+    const admin = kafka.admin();
+    await admin.connect();
+    try {
+      const partitions = Object.entries(offsets).map(([partition, offset]) => ({ partition: Number(partition), offset: `${offset}` }));
+      await admin.setOffsets({ groupId: group, topic, partitions });
+    } finally {
+      await admin.disconnect();
+    }
+  },
 };
 
 function nameOf(error) {

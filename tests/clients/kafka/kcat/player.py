@@ -12,6 +12,7 @@ from typing import Any
 READ_SECONDS_MAX = 30
 POLL_SECONDS = 0.2
 BOOTSTRAP = sys.argv[1]
+LOGIN = json.loads(sys.argv[2]) if len(sys.argv) > 2 else {}
 ERRORS = {
     "Broker: Message size too large": "MESSAGE_TOO_LARGE",
     "Broker: Unknown topic or partition": "UNKNOWN_TOPIC_OR_PARTITION",
@@ -23,7 +24,17 @@ class Refused(Exception):
 
 
 def kcat(*arguments: str) -> list[str]:
-    return ["kcat", "-b", BOOTSTRAP, *arguments]
+    settings = {}
+    if LOGIN:
+        settings = {
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": LOGIN["ca"],
+            "sasl.mechanisms": "PLAIN",
+            "sasl.username": LOGIN["user"],
+            "sasl.password": LOGIN["password"],
+        }
+    named = [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
+    return ["kcat", "-b", BOOTSTRAP, *named, *arguments]
 
 
 def run(*arguments: str, given: str = "") -> str:

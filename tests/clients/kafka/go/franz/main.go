@@ -11,6 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
 
 	"players/lines"
 )
@@ -30,6 +32,7 @@ var codecs = map[string]kgo.CompressionCodec{
 
 type player struct {
 	bootstrap string
+	login     *lines.Login
 	members   map[string]*member
 }
 
@@ -40,7 +43,15 @@ type member struct {
 }
 
 func (p *player) client(options ...kgo.Opt) (*kgo.Client, error) {
-	return kgo.NewClient(append(options, kgo.SeedBrokers(p.bootstrap))...)
+	options = append(options, kgo.SeedBrokers(p.bootstrap))
+	if login := p.login; login != nil {
+		mechanism := plain.Auth{User: login.User, Pass: login.Password}.AsMechanism()
+		if login.Token != "" {
+			mechanism = oauth.Auth{Token: login.Token}.AsMechanism()
+		}
+		options = append(options, kgo.DialTLSConfig(login.TLS()), kgo.SASL(mechanism))
+	}
+	return kgo.NewClient(options...)
 }
 
 func (p *player) Create(asked lines.Request) error {
@@ -172,6 +183,19 @@ func (p *player) Leave(name string) error {
 	return leaving.LeaveGroupContext(context.Background())
 }
 
+func (p *player) Reset(asked lines.Request) error {
+	client, err := p.client()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	offsets := kadm.Offsets{}
+	for number, offset := range asked.Offsets {
+		offsets.AddOffset(asked.Topic, number, offset, -1)
+	}
+	return kadm.NewClient(client).CommitAllOffsets(context.Background(), asked.Group, offsets)
+}
+
 func nameOf(err error) string {
 	var told *kerr.Error
 	if errors.As(err, &told) {
@@ -181,5 +205,5 @@ func nameOf(err error) string {
 }
 
 func main() {
-	lines.Serve(&player{os.Args[1], map[string]*member{}}, nameOf)
+	lines.Serve(&player{os.Args[1], lines.LoginOf(os.Args), map[string]*member{}}, nameOf)
 }

@@ -3,6 +3,8 @@ package lines
 
 import (
 	"bufio"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -28,6 +30,7 @@ type Request struct {
 	Count      int                `json:"count"`
 	Group      string             `json:"group"`
 	Member     string             `json:"member"`
+	Offsets    map[int32]int64    `json:"offsets"`
 }
 
 // Answer has what was read, and what a member holds.
@@ -46,6 +49,38 @@ type Player interface {
 	Poll(member string) ([]Record, []int32, error)
 	Commit(member string) error
 	Leave(member string) error
+	Reset(asked Request) error
+}
+
+// Login says whose certificates are believed, and who logs in: by a password, or by a token.
+type Login struct {
+	CA       string `json:"ca"`
+	User     string `json:"user"`
+	Password string `json:"password"`
+	Token    string `json:"token"`
+}
+
+// LoginOf the arguments of a player is nil where they have none.
+func LoginOf(arguments []string) *Login {
+	if len(arguments) < 3 {
+		return nil
+	}
+	var login Login
+	if err := json.Unmarshal([]byte(arguments[2]), &login); err != nil {
+		panic(err)
+	}
+	return &login
+}
+
+// TLS believes what the authority has signed.
+func (l *Login) TLS() *tls.Config {
+	pem, err := os.ReadFile(l.CA)
+	if err != nil {
+		panic(err)
+	}
+	authorities := x509.NewCertPool()
+	authorities.AppendCertsFromPEM(pem)
+	return &tls.Config{RootCAs: authorities}
 }
 
 // Serve answers until the input ends; an error is told by what nameOf says of it.
@@ -89,6 +124,8 @@ func do(player Player, asked Request, answer *Answer) (err error) {
 		return player.Commit(asked.Member)
 	case "leave":
 		return player.Leave(asked.Member)
+	case "reset":
+		return player.Reset(asked)
 	}
 	return fmt.Errorf("nobody knows how to %s", asked.Do)
 }

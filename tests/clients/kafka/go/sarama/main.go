@@ -28,18 +28,34 @@ var codecs = map[string]sarama.CompressionCodec{
 
 type player struct {
 	bootstrap []string
+	login     *lines.Login
 	members   map[string]*member
 }
 
-func config() *sarama.Config {
+func (p *player) config() *sarama.Config {
 	made := sarama.NewConfig()
 	made.Version = sarama.MaxVersion
 	made.Consumer.Offsets.Initial = sarama.OffsetOldest
+	if login := p.login; login != nil {
+		made.Net.TLS.Enable, made.Net.TLS.Config = true, login.TLS()
+		made.Net.SASL.Enable = true
+		made.Net.SASL.User, made.Net.SASL.Password = login.User, login.Password
+		if login.Token != "" {
+			made.Net.SASL.Mechanism, made.Net.SASL.TokenProvider = sarama.SASLTypeOAuth, token(login.Token)
+		}
+	}
 	return made
 }
 
+// token is what its client logs in by.
+type token string
+
+func (t token) Token() (*sarama.AccessToken, error) {
+	return &sarama.AccessToken{Token: string(t)}, nil
+}
+
 func (p *player) Create(asked lines.Request) error {
-	admin, err := sarama.NewClusterAdmin(p.bootstrap, config())
+	admin, err := sarama.NewClusterAdmin(p.bootstrap, p.config())
 	if err != nil {
 		return err
 	}
@@ -51,7 +67,7 @@ func (p *player) Create(asked lines.Request) error {
 }
 
 func (p *player) Produce(asked lines.Request) error {
-	settings := config()
+	settings := p.config()
 	settings.Producer.Idempotent = true
 	settings.Producer.RequiredAcks = sarama.WaitForAll
 	settings.Producer.Return.Successes = true
@@ -86,7 +102,7 @@ func (p *player) Produce(asked lines.Request) error {
 }
 
 func (p *player) Read(asked lines.Request) ([]lines.Record, error) {
-	consumer, err := sarama.NewConsumer(p.bootstrap, config())
+	consumer, err := sarama.NewConsumer(p.bootstrap, p.config())
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +162,7 @@ type member struct {
 }
 
 func (p *player) Join(asked lines.Request) error {
-	settings := config()
+	settings := p.config()
 	settings.Consumer.Offsets.AutoCommit.Enable = false
 	settings.Consumer.Group.Heartbeat.Interval = 200 * time.Millisecond
 	settings.Consumer.Group.Session.Timeout = 9 * time.Second
@@ -238,10 +254,34 @@ func (p *player) Leave(name string) error {
 	return leaving.group.Close()
 }
 
+func (p *player) Reset(asked lines.Request) error {
+	admin, err := sarama.NewClusterAdmin(p.bootstrap, p.config())
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	offsets := map[int32]sarama.OffsetAndMetadata{}
+	for number, offset := range asked.Offsets {
+		offsets[number] = sarama.OffsetAndMetadata{Offset: offset, LeaderEpoch: -1}
+	}
+	wanted := map[string]map[int32]sarama.OffsetAndMetadata{asked.Topic: offsets}
+	answer, err := admin.AlterConsumerGroupOffsets(asked.Group, wanted, nil)
+	if err != nil {
+		return err
+	}
+	for _, code := range answer.Errors[asked.Topic] {
+		if code != sarama.ErrNoError {
+			return code
+		}
+	}
+	return nil
+}
+
 var names = map[sarama.KError]string{
 	sarama.ErrUnknownTopicOrPartition: "UNKNOWN_TOPIC_OR_PARTITION",
 	sarama.ErrMessageSizeTooLarge:     "MESSAGE_TOO_LARGE",
 	sarama.ErrTopicAlreadyExists:      "TOPIC_ALREADY_EXISTS",
+	sarama.ErrUnknownMemberId:         "UNKNOWN_MEMBER_ID",
 }
 
 func nameOf(err error) string {
@@ -257,5 +297,5 @@ func nameOf(err error) string {
 }
 
 func main() {
-	lines.Serve(&player{[]string{os.Args[1]}, map[string]*member{}}, nameOf)
+	lines.Serve(&player{[]string{os.Args[1]}, lines.LoginOf(os.Args), map[string]*member{}}, nameOf)
 }

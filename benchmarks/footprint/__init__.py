@@ -1,0 +1,1 @@
+"""What a program, a page and a server take."""

@@ -1,0 +1,1 @@
+"""The same work by other protocols: gRPC, Kafka, TLS."""

@@ -1,0 +1,1 @@
+"""Durable publishes over HTTP and by the producer library."""

@@ -1,0 +1,1 @@
+"""Processes that benchmarks start, and the disk below them."""

@@ -1,0 +1,1 @@
+"""How records settle in Delta tables, and what their logs cost."""
