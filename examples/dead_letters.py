@@ -19,7 +19,7 @@ def main() -> None:
     total = 0.0
     attempts = 0
 
-    with Consumer(URL, group=GROUP, topics=[TOPIC], idle_timeout_ms=2_000) as consumer:
+    with Consumer(URL, group=GROUP, topics=[TOPIC], idle_timeout_ms=10_000) as consumer:
 
         def handle(record: ConsumerRecord) -> None:
             nonlocal total, attempts

@@ -17,14 +17,14 @@ SESSION_TIMEOUT_MS = 2_000  # 45 s unless said; how long nobody else gets what a
 
 
 def work(topic: str, group: str) -> None:
-    """Prints each record as `partition offset`, until nothing came for five seconds."""
+    """Prints each record as `partition offset`, until nothing came for fifteen seconds."""
     with Consumer(
         URL,
         group=group,
         topics=[topic],
         session_timeout_ms=SESSION_TIMEOUT_MS,
         auto_commit_interval_ms=200,
-        idle_timeout_ms=5_000,
+        idle_timeout_ms=15_000,
     ) as consumer:
         for record in consumer:
             print(record.partition, record.offset, flush=True)

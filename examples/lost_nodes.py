@@ -39,8 +39,6 @@ def nodes(stack: ExitStack) -> dict[str, ServerProcess]:
         "cluster": "on",
         "root": (folder / "lake").as_uri(),
         "redis_url": f"redis://{valkey.host}:{valkey.port}",
-        "lease_ms": 2_000,
-        "heartbeat_ms": 400,
     }
     servers = {}
     for node, port in zip(NODES, free_ports(len(NODES)), strict=True):

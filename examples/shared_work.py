@@ -14,12 +14,12 @@ RECORDS = 1_000
 
 
 def work(sharing: threading.Barrier, handled: list[ConsumerRecord]) -> None:
-    # Ends when nothing came for a second; without idle_timeout_ms it would go on for ever.
-    with Consumer(URL, group=GROUP, topics=[TOPIC], idle_timeout_ms=1_000) as consumer:
+    # Ends when nothing came for ten seconds; without idle_timeout_ms it would go on for ever.
+    with Consumer(URL, group=GROUP, topics=[TOPIC], idle_timeout_ms=10_000) as consumer:
         # Two lines that only this example needs: nothing is published before both have partitions.
         while len(consumer.assignment()) != 2:
             consumer.poll(timeout_ms=100)
-        sharing.wait(30)
+        sharing.wait(120)
         handled.extend(consumer)
 
 
@@ -30,7 +30,7 @@ def main() -> None:
     workers = [threading.Thread(target=work, args=(sharing, done)) for done in by_worker]
     for worker in workers:
         worker.start()
-    sharing.wait(30)
+    sharing.wait(120)
     with Producer(URL) as producer:
         for number in range(RECORDS):
             producer.send(TOPIC, {"job": number}, key=f"customer-{number % 50}")

@@ -186,12 +186,12 @@ def test_what_a_killed_benchmark_has_started_is_ended(tmp_path: Path, ended: boo
     for each in (folder / "node", beside):
         each.mkdir(parents=True)
     with (
-        subprocess.Popen(["sleep", "60"], cwd=folder / "node") as own,
-        subprocess.Popen(["sleep", "60"], cwd=beside) as other,
+        subprocess.Popen(["sleep", "600"], cwd=folder / "node") as own,
+        subprocess.Popen(["sleep", "600"], cwd=beside) as other,
     ):
         assert working_below(folder) == [own.pid]
         arguments = [sys.executable, "-m", "benchmarks.servers.warden", str(folder)]
-        subprocess.run(arguments, input=ALL_ENDED if ended else b"", cwd=TOP, check=True, timeout=30)
+        subprocess.run(arguments, input=ALL_ENDED if ended else b"", cwd=TOP, check=True, timeout=240)
         assert ((own.poll() is None), other.poll(), folder.exists()) == (ended, None, ended)
         own.kill()
         other.kill()

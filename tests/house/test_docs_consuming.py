@@ -10,6 +10,7 @@ from siltlog.testing import running_server
 PAGE = Path(__file__).parents[2] / "docs" / "consuming.md"
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.slow
 def test_the_page_does_what_it_says(tmp_path: Path) -> None:
     with running_server(flush_ms=100) as server:

@@ -14,6 +14,7 @@ from siltlog.testing import running_server
 PAGE = Path(__file__).parents[2] / "docs" / "data-directory.md"
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.slow
 def test_the_page_does_what_it_says(tmp_path: Path) -> None:
     with running_server(schedule="off") as server, Admin(server.url) as admin:

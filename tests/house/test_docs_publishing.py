@@ -21,6 +21,7 @@ def test_what_a_page_prints_is_compared(tmp_path: Path) -> None:
         doc_page.run("```sh\necho one\n```\n```text\ntwo\n```\n", "", tmp_path)
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.slow
 def test_the_page_does_what_it_says(tmp_path: Path) -> None:
     with running_server(flush_ms=100) as server:

@@ -12,6 +12,7 @@ from siltlog.testing import running_server
 PAGE = (Path(__file__).parents[2] / "docs" / "runbooks.md").read_text("utf-8")
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.slow
 def test_the_commands_that_look_can_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data_dir = tmp_path / "silt-data"

@@ -21,6 +21,7 @@ def section(title: str) -> str:
     return found[1]
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.slow
 def test_the_first_key_and_what_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ca = trustme.CA()

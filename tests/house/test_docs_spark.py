@@ -11,6 +11,7 @@ from siltlog.testing import running_server
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_page_does_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

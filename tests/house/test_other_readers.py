@@ -65,7 +65,7 @@ def read_by(reader: str, uri: str, **environment: str) -> list[object]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=280,
     )
     assert ran.returncode == 0, ran.stderr
     found: list[object] = json.loads(ran.stdout)

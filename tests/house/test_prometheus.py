@@ -4,7 +4,6 @@ import itertools
 import json
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 from cluster_rig import cluster
+from ports import free_port
 
 from siltlog import Admin, Consumer, Producer
 from siltlog.infra.deploy.grafana.make import DASHBOARDS
@@ -50,9 +50,7 @@ def prometheus(folder: Path, target: str) -> Iterator[str]:
         "scrape_configs": [{"job_name": "siltlog", "static_configs": [{"targets": [target]}]}],
     }
     (folder / "prometheus.yml").write_text(json.dumps(document))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     with (folder / "prometheus.log").open("wb") as log:
         process = subprocess.Popen(
             [

@@ -281,7 +281,7 @@ def loaded_by(code: str, separator: str = ".") -> set[str]:
     """The packages that a program imports; every module of them where they are not cut at `separator`."""
     done = subprocess.run(
         [sys.executable, "-c", f"import sys\n{code}\nprint(*sys.modules)"],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, check=True,
+        cwd=ROOT, capture_output=True, text=True, timeout=240, check=True,
     )  # fmt: skip
     return {name.partition(separator)[0] if separator else name for name in done.stdout.split()}
 

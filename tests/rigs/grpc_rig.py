@@ -1,7 +1,6 @@
 """Servers that speak gRPC, and a client as plain as it can be: methods by their names, messages as they are made."""
 
 import queue
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,18 +9,13 @@ import grpc
 from google.rpc.error_details_pb2 import ErrorInfo, RequestInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 from http_rig import Http
+from ports import free_port as free_port
 
 from siltlog.infra.grpc.made import silt_pb2 as pb
 from siltlog.testing import running_server
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Silt"]
 TIMEOUT_S = 60.0
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 class Problem(Exception):

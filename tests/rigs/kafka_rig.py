@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from http_rig import NO_REDIS, Http
-from proxy_rig import free_port as free_port
+from ports import free_port as free_port
 
 from siltlog.infra.columns import RECORD_SCHEMA
 from siltlog.infra.kafka.batch import CRC_START, HEAD

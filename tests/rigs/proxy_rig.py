@@ -6,9 +6,10 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
+from ports import free_port as free_port
 from tls_rig import Made
 
 PROXIES = Path(__file__).parents[2] / "infra" / "deploy" / "proxies"
@@ -61,13 +62,6 @@ def proxy(name: str, made: Made, server_url: str) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait()
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def await_port(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:

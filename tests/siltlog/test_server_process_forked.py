@@ -70,7 +70,7 @@ def parent(forks: ForkServers, folder: Path) -> int:
         process = forks.fork(["serve", "--help"], folder, dict(os.environ), log.fileno())
     assert process is not None
     found = int(stat_of(process.pid)[1])
-    assert process.wait(30) == 0
+    assert process.wait(120) == 0
     assert "--take-over" in process.stdout.read()
     return found
 

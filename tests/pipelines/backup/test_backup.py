@@ -574,7 +574,7 @@ def test_killed_anywhere_and_run_again_it_comes_to_the_same(local: World, step: 
     died = 0
     for count in range(2, 200, 14 if step == "backup" else 8):
         command = [sys.executable, "-c", KILLED, step, str(count), local.base, str(local.data_dir)]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
         if ran.returncode == 0:
             break
         assert ran.returncode == 9, ran.stderr

@@ -129,12 +129,12 @@ def test_readers_and_producers_of_a_server_go_on(spark: Any, tmp_path: Path) -> 
                 json.dumps(body).encode(),
                 {"Content-Type": "application/json", "Silt-Producer-Id": "p"},
             )
-            with urllib.request.urlopen(request, timeout=30) as reply:
+            with urllib.request.urlopen(request, timeout=240) as reply:
                 return dict(json.load(reply)["partitions"][0])
 
         assert publish()["duplicate"] is False
         settings = ServerSettings(root=server.root, data_dir=tmp_path / "node")
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 240
         removed = 0
         # What a producer did is beside the table some time after its records are.
         while removed < 55 and time.monotonic() < deadline:

@@ -264,7 +264,7 @@ def test_killed_and_run_again(
     settings, store = local
     table = filled(store, retention_records=10)
     arguments = [sys.executable, "-c", KILLED, settings.root_uri, str(commit), when]
-    done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == -9, done.stderr
     removed = 2 * (commit - (when == "before"))
     assert len(TopicTable.open(store, "t", CLOCK).snapshot.files) == 10 - removed

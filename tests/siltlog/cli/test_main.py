@@ -251,7 +251,7 @@ start()
 )
 def test_ctrl_c_while_something_is_imported_ends_it_without_a_word(name: str) -> None:
     command = [sys.executable, "-c", INTERRUPTED, name, "consume", "t", "--url", NOBODY]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     assert (ran.returncode, ran.stdout, ran.stderr.strip()) == (130, "", "")
 
 
@@ -280,7 +280,7 @@ assert begun.wait(30)
 def test_threads_of_a_library_that_still_run_at_the_end_do_not_abort_it(arguments: list[str], code: int) -> None:
     program = f"{UNENDING}from siltlog.cli.__main__ import start\nstart()"
     command = [sys.executable, "-c", program, *arguments]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     assert (ran.returncode, "terminate" in ran.stderr) == (code, False)
     assert ran.stdout or ran.stderr
 
@@ -293,14 +293,14 @@ from siltlog.cli.__main__ import start
 main.run = lambda _: atexit.register(print, "called") and 3
 start()
 """
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=240)
     assert (ran.returncode, ran.stdout, ran.stderr) == (3, "called\n", "")
 
 
 def test_what_a_shell_runs_in_the_background_is_not_interrupted() -> None:
     program = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n" + INTERRUPTED
     command = [sys.executable, "-c", program, "click", "--version"]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)
     assert ran.stdout.startswith("silt, version")
 
 
@@ -323,7 +323,7 @@ finally:
     asked = {"_SILT_COMPLETE": "bash_complete", "COMP_WORDS": "silt to", "COMP_CWORD": "1", "PATH": ""}
     for environment, arguments, said in ((None, ["--help"], "Look for what is wrong"), (asked, [], "plain,top")):
         command = [sys.executable, "-c", program, *arguments]
-        ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=240)
         assert said in ran.stdout
         loaded = set(ran.stderr.split())
         assert {name for name in loaded if name.startswith("siltlog.cli.")} == {
@@ -361,5 +361,5 @@ def test_completion_is_a_script_that_asks_silt(shell: str, capsys: pytest.Captur
 def test_a_shell_that_asks_is_answered() -> None:
     asked = {"_SILT_COMPLETE": "bash_complete", "COMP_WORDS": "silt topic cr", "COMP_CWORD": "2", "PATH": ""}
     command = [sys.executable, "-m", "siltlog.cli"]
-    said = subprocess.run(command, env=asked, capture_output=True, text=True, timeout=60, check=False)
+    said = subprocess.run(command, env=asked, capture_output=True, text=True, timeout=240, check=False)
     assert said.stdout == "plain,create\n"

@@ -31,6 +31,7 @@ from siltlog.infra.errors import ConfigError
 RECORDS = 3_000
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.slow
 def test_three_nodes_of_which_two_lose_their_disks(
     tmp_path: Path,
@@ -40,7 +41,7 @@ def test_three_nodes_of_which_two_lose_their_disks(
 ) -> None:
     clock = SystemClock()
     console = Console(width=400, record=True, file=(tmp_path / "stage").open("w"))
-    plan = ClusterPlan(tmp_path / "demo", RECORDS, steady_s=2.0, lease_ms=1_500, heartbeat_ms=400)
+    plan = ClusterPlan(tmp_path / "demo", RECORDS, steady_s=2.0, lease_ms=5_000, heartbeat_ms=1_500)
     result = acts.run(plan, Stage(console, clock), clock)
     console.print(summary(result))
     seen = console.export_text()

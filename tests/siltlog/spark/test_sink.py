@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from datetime import date, datetime
 from pathlib import Path
@@ -25,11 +24,21 @@ from siltlog.spark.sink import Sink, as_records
 from siltlog.spark.staging import Manifest, Staging
 
 KILLED = """
-import sys
+import os, signal, sys
+from siltlog.infra.client.transport import HttpTransport
 from siltlog.spark.options import write_options
 from siltlog.spark.sink import Sink
 import pyarrow as pa
 topic, url, staging = sys.argv[1:]
+send, left = HttpTransport.send, [4]
+def send_some(self, url, request):
+    answer = send(self, url, request)
+    if request.method == "POST" and "/records" in request.path:
+        left[0] -= 1
+        if not left[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return answer
+HttpTransport.send = send_some
 sink = Sink(write_options({"topic": topic, "url": url, "stagingLocation": staging}, streaming=True), ["key", "value"])
 rows = [f"first-{n}" for n in range(60_000)]
 batch = pa.record_batch({"key": [str(n % 997) for n in range(len(rows))], "value": [row * 50 for row in rows]})
@@ -171,12 +180,9 @@ def test_a_driver_that_is_killed_while_it_publishes(http: Http, staging: Path) -
     topic = "spark-killed"
     http.create(topic, 2)
     arguments = [sys.executable, "-c", KILLED, topic, http.url, str(staging)]
-    with subprocess.Popen(arguments, stderr=subprocess.PIPE) as driver, Admin(http.url) as admin:
-        deadline = time.monotonic() + 60
-        while sum(part["high_watermark"] for part in admin.offsets(topic)) == 0:
-            assert driver.poll() is None and time.monotonic() < deadline
-        driver.send_signal(signal.SIGKILL)
-        driver.wait()
+    driver = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert driver.returncode == -signal.SIGKILL, driver.stderr
+    with Admin(http.url) as admin:
         begun = sum(part["high_watermark"] for part in admin.offsets(topic))
         admin.alter_topic(topic, partitions=3)
     assert 0 < begun < 60_000, "it was to be killed in the middle"

@@ -17,6 +17,7 @@ from siltlog.testing import running_server
 pytestmark = pytest.mark.spark
 
 NEVER_MS = 3_600_000
+STREAM_SECONDS_MAX = 240
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,7 @@ class Query:
             .start()
         )
         try:
-            assert query.awaitTermination(60)
+            assert query.awaitTermination(STREAM_SECONDS_MAX)
         finally:
             query.stop()
 
@@ -233,7 +234,7 @@ def test_a_stream_is_written_once(session: Any, server: ServerProcess, admin: Ad
             .start()
         )
         try:
-            assert query.awaitTermination(60)
+            assert query.awaitTermination(STREAM_SECONDS_MAX)
         finally:
             query.stop()
 
@@ -289,7 +290,7 @@ def test_the_tables_stream(session: Any, server: ServerProcess, admin: Admin, tm
             .start()
         )
         try:
-            assert query.awaitTermination(60)
+            assert query.awaitTermination(STREAM_SECONDS_MAX)
         finally:
             query.stop()
 
@@ -332,7 +333,7 @@ def test_nothing_that_spark_keeps_or_shows_has_a_token(
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(STREAM_SECONDS_MAX)
         assert "canary" not in str(query.recentProgress)
     kept = [path for path in checkpoint.rglob("*") if path.is_file()]
     assert kept and not [path for path in kept if b"canary" in path.read_bytes()]

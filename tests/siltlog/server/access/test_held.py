@@ -46,7 +46,7 @@ def revoked_by(folder: Path, key: ApiKey, last: int) -> tuple[int, list[str]]:
         [sys.executable, "-m", "killed_change", str(folder), key.key_id, str(last)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         cwd=RIGS,
         check=False,
     )

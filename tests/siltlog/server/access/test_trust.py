@@ -100,11 +100,12 @@ def test_what_is_no_token_for_this_server_opens_nothing(fresh: Secured, idp: Ide
 @pytest.mark.rule("A12")
 def test_a_token_ends_on_a_connection_that_is_kept(secured: Secured, idp: IdentityProvider) -> None:
     parts = urlsplit(secured.server.url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=20)
-    ends = time.time() + 5
-    token = idp.token(seconds=5 - SKEW_SECONDS)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)
+    end = time.monotonic() + 60
+    token = idp.token(seconds=10 - SKEW_SECONDS)
     answers: list[tuple[int, str | None]] = []
-    while time.time() < ends + 1 or (answers[-1][0] == 200 and time.time() < ends + 60):
+    while [status for status, _ in answers].count(401) < 3:
+        assert time.monotonic() < end
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         connection.request("POST", "/v1/topics/orders/records", json.dumps({"records": [RECORD]}), headers)
         reply = connection.getresponse()
@@ -118,7 +119,7 @@ def test_a_token_ends_on_a_connection_that_is_kept(secured: Secured, idp: Identi
 
 @pytest.mark.rule("A5")
 def test_a_stream_ends_with_its_token(secured: Secured, idp: IdentityProvider) -> None:
-    token = idp.token("zoe", seconds=6 - SKEW_SECONDS, groups=["analysts"])
+    token = idp.token("zoe", seconds=10 - SKEW_SECONDS, groups=["analysts"])
     with tailing(secured.server.url, "/v1/topics/orders/tail", Authorization=f"Bearer {token}") as stream:
         assert stream.status == 200
         while (event := stream.next()) is not None and event.kind != "problem":
@@ -126,7 +127,7 @@ def test_a_stream_ends_with_its_token(secured: Secured, idp: IdentityProvider) -
         assert event is not None and event.data["error_code"] == "unauthenticated"
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 @pytest.mark.rule("A13", "A14")
 def test_keys_change_and_the_provider_goes_away_while_it_serves() -> None:
     with IdentityProvider() as idp, IdentityProvider() as away:
@@ -163,7 +164,7 @@ def test_keys_change_and_the_provider_goes_away_while_it_serves() -> None:
 
 
 def _until_taken(caller: As) -> None:
-    end = time.monotonic() + 2 * AGAIN_SECONDS
+    end = time.monotonic() + 4 * AGAIN_SECONDS
     while caller.publish("orders", RECORD).status != 200:
         assert time.monotonic() < end
         # Seldom enough for an address that may be wrong ten times a minute.

@@ -16,7 +16,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 def test_a_node_tells_of_its_cluster_and_passes_on_what_it_is_asked_for(tmp_path: Path, capsys: Capture) -> None:
-    with cluster(tmp_path, 1) as nodes:
+    with cluster(tmp_path, 1, lease_ms=10_000) as nodes:
         node = nodes["n1"]
         Http(node.url).create("orders")
         # The tables that are there already are found by the controller when it begins.

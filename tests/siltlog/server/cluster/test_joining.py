@@ -60,7 +60,7 @@ def test_a_copy_of_a_data_directory_is_at_another_place(tmp_path: Path) -> None:
 
 @pytest.mark.rule("CM9")
 def test_a_root_of_a_cluster_is_not_taken_by_a_server_alone(tmp_path: Path) -> None:
-    with cluster(tmp_path, 1) as nodes:
+    with cluster(tmp_path, 1, lease_ms=10_000) as nodes:
         node = nodes["n1"]
         http = Http(node.url)
         assert http.get("/readyz").status == 200

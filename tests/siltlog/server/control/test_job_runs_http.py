@@ -30,7 +30,7 @@ from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
 
 Capture = pytest.CaptureFixture[str]
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 120.0
 NEW_YEAR = "0 0 1 1 *"
 SELDOM = {"schedule": "on", **dict.fromkeys(("schedule_retain", "schedule_vacuum", "schedule_compact"), NEW_YEAR)}
 SELDOM |= {"schedule_audit": "off"}

@@ -7,17 +7,12 @@ from urllib.parse import urlsplit
 import pytest
 import urllib3
 from http_rig import NO_REDIS, Http
+from ports import free_port
 from sql_rig import until
 
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.metrics import catalogue
 from siltlog.testing import running_server
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def test_who_watches_needs_no_key_there_and_gets_nothing_else() -> None:

@@ -85,7 +85,7 @@ def test_it_needs_no_spark(server: ServerProcess) -> None:
     command = ["retain", "--data-dir", str(server.data_dir), "--topic", "spare", "--output", "value"]
     filled(server, "spare", 0)
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_SPARK, *command], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", WITHOUT_SPARK, *command], capture_output=True, text=True, timeout=240, check=False
     )
     assert (done.returncode, done.stdout.strip()) == (0, "spare"), done.stderr
 

@@ -18,7 +18,7 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with running_server(data_dir=tmp_path_factory.mktemp("watched"), flush_ms=60_000) as server:
+    with running_server(data_dir=tmp_path_factory.mktemp("watched"), flush_ms=600_000) as server:
         yield server
 
 
@@ -61,7 +61,7 @@ def test_top_shows_topics_and_groups(server: ServerProcess, capsys: Capture) -> 
         for number in range(5):
             producer.send("seen", number)
     with Consumer(server.url, group="watchers", topics=["seen"]) as consumer:
-        assert len(consumer.poll(max_records=3, timeout_ms=5_000)) == 3
+        assert len(consumer.poll(max_records=3, timeout_ms=60_000)) == 3
         consumer.commit()
     capsys.readouterr()
     assert run(["top", "--interval", "0.1", "--output", "json"]) == 0

@@ -256,7 +256,7 @@ def test_a_server_that_is_away_between_two_files_is_waited_for(tmp_path: Path) -
                 pipe.write(b"3\n4\n")
             turned_away(server.url, importing, times=8)
             server.start()
-            _, err = importing.communicate(timeout=60)
+            _, err = importing.communicate(timeout=240)
             assert importing.returncode == 0, err
         assert [record["value"] for record in http.read("back", 0, "values=text")] == ["1", "2", "3", "4"]
 

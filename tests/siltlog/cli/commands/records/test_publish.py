@@ -25,9 +25,9 @@ from siltlog.testing import running_server
 Capture = pytest.CaptureFixture[str]
 ROWS = 2 * CHUNK_RECORDS + 1_234
 KEYS = 97
-WAIT_S = 60.0
-SLOWLY = ("--rate", "20000")
-"""Requests of 2,000 records: there is time to do something in the middle of a chunk."""
+WAIT_S = 150.0
+SLOWLY = ("--rate", "6000")
+"""Requests of 600 records: there is time to do something in the middle of a chunk."""
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def begun(server: ServerProcess, http: Http, topic: str, least: int, *arguments:
     while http.end(topic) < least:
         assert process.poll() is None, process.communicate()
         assert clock.monotonic() < deadline
-        clock.sleep(0.01)
+        clock.sleep(0.02)
     return process
 
 
@@ -131,7 +131,7 @@ def test_killed_in_the_middle_and_run_again(
     server: ServerProcess, http: Http, topic: str, events: Path, keys: list[str], capsys: Capture
 ) -> None:
     command = ["--file", str(events), *keys]
-    for least in (1, CHUNK_RECORDS + 5_000):
+    for least in (1, CHUNK_RECORDS + 1_000):
         kill(begun(server, http, topic, least, *command, *SLOWLY))
         assert http.end(topic) < ROWS
     there = http.end(topic)

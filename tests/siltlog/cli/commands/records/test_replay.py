@@ -28,7 +28,7 @@ from siltlog.testing import running_server
 Capture = pytest.CaptureFixture[str]
 ROWS = 40_000
 KEYS = 97
-WAIT_S = 60.0
+WAIT_S = 150.0
 SLOWLY = ("--rate", "6000")
 VERY_SLOWLY = ("--rate", "1500")
 """There is time for another process to begin."""
