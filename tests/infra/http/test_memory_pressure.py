@@ -33,7 +33,7 @@ def server() -> Iterator[ServerProcess]:
         "wal_bytes_max": 256 * MIB,
         "head_bytes_max": 16 * MIB,
         "request_bytes_max": REQUEST_BYTES,
-        "request_timeout_ms": 2_000,
+        "request_timeout_ms": 6_000,
         "connections_max": CONNECTIONS_MAX,
         "cors_origins": "https://app.example",
     }
