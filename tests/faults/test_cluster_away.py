@@ -11,10 +11,13 @@ from publishers import Reply, Wire
 from siltlog.cli.main import run
 from siltlog.infra.records import OFFSET_JUMP
 
+LEASE_MS = 8_000
+"""Longer than a busy machine lets a node wait: who is killed alone is away."""
+
 
 @pytest.mark.slow
 def test_what_is_acknowledged_in_a_cluster_is_not_left_to_one_disk_later(tmp_path: Path) -> None:
-    with cluster(tmp_path, 2) as nodes:
+    with cluster(tmp_path, 2, lease_ms=LEASE_MS) as nodes:
         for acks in ("table", "object"):
             nodes["n1"].wire.create(acks, 1, acks=acks)
             changed = nodes["n2"].wire.call("PATCH", f"/v1/topics/{acks}", {"config": {"acks": "wal"}})
@@ -25,7 +28,7 @@ def test_what_is_acknowledged_in_a_cluster_is_not_left_to_one_disk_later(tmp_pat
 @pytest.mark.slow
 @pytest.mark.rule("CO3")
 def test_a_topic_at_wal_waits_for_its_node_and_is_read_meanwhile(tmp_path: Path) -> None:
-    with cluster(tmp_path, 3, flush_ms=600_000) as nodes:
+    with cluster(tmp_path, 3, flush_ms=600_000, lease_ms=LEASE_MS) as nodes:
         nodes["n1"].wire.create("t", 1, acks="wal")
         nodes["n1"].wire.call("POST", "/v1/topics/t/records?acks=table", {"records": [{"value": "in the table"}]})
         said = nodes["n2"].wire.call("POST", "/v1/topics/t/records", {"records": [{"value": "on the disk"}]})
@@ -71,7 +74,7 @@ def test_a_topic_at_wal_waits_for_its_node_and_is_read_meanwhile(tmp_path: Path)
 @pytest.mark.rule("CO13")
 def test_what_only_a_lost_disk_has_is_given_up_by_word(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     records, read_path = "/v1/topics/t/records", "/v1/topics/t/partitions/0/records?offset="
-    with cluster(tmp_path, 3, flush_ms=600_000) as nodes:
+    with cluster(tmp_path, 3, flush_ms=600_000, lease_ms=LEASE_MS) as nodes:
         nodes["n1"].wire.create("t", 1, acks="wal")
 
         def publish(wire: Wire, value: str, sequence: int, acks: str = "wal") -> Reply:

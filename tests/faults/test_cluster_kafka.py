@@ -31,6 +31,8 @@ from siltlog.infra.store.store import open_store
 GOES_ON = 40
 """By so many records of each client it is seen that it goes on."""
 SECONDS = 60.0
+LEASE_MS = 8_000
+"""Longer than a busy machine lets a node wait: nothing moves but what a test moves."""
 _topics = count(1)
 
 pytestmark = pytest.mark.slow
@@ -43,7 +45,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     def each(name: str, peers: CutDoor) -> Mapping[str, Any]:
         return {"kafka_listen": f"127.0.0.1:{free_port()}", "auto_create_partitions": 2}
 
-    with cluster(folder, each=each) as nodes:
+    with cluster(folder, each=each, lease_ms=LEASE_MS) as nodes:
         yield nodes
 
 

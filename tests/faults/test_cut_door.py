@@ -32,13 +32,16 @@ def door() -> Iterator[CutDoor]:
         listener.shutdown(socket.SHUT_RDWR)
 
 
+TIMEOUT_SECONDS = 30.0
+
+
 def said(end: socket.socket, words: bytes) -> bytes:
     end.sendall(words)
     return end.recv(100)
 
 
 def call(door: CutDoor) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", door.port), timeout=2)
+    return socket.create_connection(("127.0.0.1", door.port), timeout=TIMEOUT_SECONDS)
 
 
 def test_it_is_cut_and_mended(door: CutDoor) -> None:
@@ -67,7 +70,7 @@ def test_what_is_stopped_up_waits_and_goes_on(door: CutDoor) -> None:
                 said(late, b"late")
             door.open()
             for each, words in ((end, b"two"), (late, b"late")):
-                each.settimeout(2)
+                each.settimeout(TIMEOUT_SECONDS)
                 assert each.recv(100) == words
 
 

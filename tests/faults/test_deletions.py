@@ -132,6 +132,7 @@ def test_killed_while_records_are_deleted(make_server: StartServer, rng: random.
         for thread in threads:
             thread.start()
         time.sleep(rng.uniform(0.5, 1.5))
+        eventually(lambda: len(trimming.acked) > len(known) and trimming.deleted > deleted)  # noqa: B023
         server.kill()
         for thread in threads:
             thread.join(WAIT_S)

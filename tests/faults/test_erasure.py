@@ -269,9 +269,14 @@ def test_a_server_that_is_killed_as_it_settles_has_all_that_it_acknowledged(tmp_
                         pass
 
             threads = [threading.Thread(target=publishes), threading.Thread(target=settles)]
+            before = len(acked)
             for thread in threads:
                 thread.start()
             time.sleep(0.4 + 0.37 * round_number)
+            deadline = time.monotonic() + 60
+            while len(acked) <= before + 7:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
             server.kill()
             for thread in threads:
                 thread.join(60)

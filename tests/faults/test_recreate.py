@@ -77,6 +77,10 @@ def test_deleted_and_made_again_under_load(make_server: StartServer, rng: random
             thread.start()
         publishers += new
         time.sleep(0.3 + rng.random())
+        deadline = time.monotonic() + 60
+        while not ledgers[-1].acked or not all(reader.rows for reader in readers):
+            assert time.monotonic() < deadline and not complaints, complaints[:3]
+            time.sleep(0.02)
         if life % 3 == 1:
             server.kill()
             server.start()

@@ -21,7 +21,7 @@ from siltlog.infra.table.opening import load
 ROUNDS = 6
 SECONDS_MAX = 0.05
 """About as long as a change takes."""
-COMMIT_SECONDS_MAX = 10.0
+COMMIT_SECONDS_MAX = 60.0
 
 
 def count_at(history: list[tuple[int, list[int]]], partition: int, offset: int) -> int:

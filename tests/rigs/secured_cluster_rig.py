@@ -52,7 +52,7 @@ class SecuredNodes:
         assert reply.status == 201, reply
         known = reply.json["id"]
         for each in self.all(self.token):
-            self.nodes.until(lambda each=each: known in keys_of(each), "all nodes know the key", 10)
+            self.nodes.until(lambda each=each: known in keys_of(each), "all nodes know the key")
         return known, reply.json["key"]
 
     def owner(self, topic: str) -> str:

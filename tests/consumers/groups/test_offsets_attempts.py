@@ -48,9 +48,9 @@ def test_attempts_are_counted_until_the_group_passes_the_record(valkey_url: str)
 def test_attempts_outlive_the_member_that_counted_them(valkey_url: str) -> None:
     async def scenario() -> None:
         async with rig(valkey_url, FakeLog(flights=1)) as r:
-            a = await r.join("g", "a", "flights", session_timeout_ms=1_000)
+            a = await r.join("g", "a", "flights", session_timeout_ms=60_000)
             await attempt(r, "a", a.generation, 3)
-            await r.redis.pass_ms(1_001)
+            await r.redis.pass_ms(60_001)
             b = await r.join("g", "b", "flights")
             with pytest.raises(Fenced):
                 await attempt(r, "a", a.generation, 3)
@@ -65,9 +65,9 @@ def test_attempts_outlive_the_member_that_counted_them(valkey_url: str) -> None:
 def test_lower_records_of_a_member_that_is_gone_are_nobodys_work(valkey_url: str) -> None:
     async def scenario() -> None:
         async with rig(valkey_url, FakeLog(flights=1)) as r:
-            a = await r.join("g", "a", "flights", session_timeout_ms=1_000)
+            a = await r.join("g", "a", "flights", session_timeout_ms=60_000)
             await attempt(r, "a", a.generation, 3)
-            await r.redis.pass_ms(1_001)
+            await r.redis.pass_ms(60_001)
             b = await r.join("g", "b", "flights")
             assert (await attempt(r, "b", b.generation, 5)).lower == []
 
@@ -133,11 +133,11 @@ def test_who_goes_back_begins_without_attempts(valkey_url: str) -> None:
 def test_who_gets_a_partition_is_told_what_was_handed_out_and_not_committed(valkey_url: str) -> None:
     async def scenario() -> None:
         async with rig(valkey_url, FakeLog(flights=2)) as r:
-            a = await r.join("g", "a", "flights", session_timeout_ms=1_000)
+            a = await r.join("g", "a", "flights", session_timeout_ms=60_000)
             assert delivered(a) == {}
             await commit(r, "a", a.generation, 0, delivered=50)
             await commit(r, "a", a.generation, 10)
-            await r.redis.pass_ms(1_001)
+            await r.redis.pass_ms(60_001)
             b = await r.join("g", "b", "flights")
             assert delivered(b) == {0: 50}
             # Until the group has passed it, whoever commits.

@@ -21,7 +21,7 @@ from siltlog.testing import running_server
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ServerProcess]:
-    with running_server(flush_ms=50, request_timeout_ms=1_000, session_timeout_ms_max=3_000_000) as server:
+    with running_server(flush_ms=50, request_timeout_ms=3_000, session_timeout_ms_max=3_000_000) as server:
         yield server
 
 

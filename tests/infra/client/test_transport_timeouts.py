@@ -88,7 +88,7 @@ def test_every_client_takes_a_connect_timeout(full: int) -> None:
         pytest.raises(Unavailable, match="it was not there within 50 ms"),
     ):
         consumer.poll()
-    with Producer(url, connect_timeout_ms=50, delivery_timeout_ms=300, linger_ms=0) as producer:
+    with Producer(url, connect_timeout_ms=50, delivery_timeout_ms=1_500, linger_ms=0) as producer:
         delivery = producer.send("t", "v")
         with pytest.raises(Unavailable, match="it was not there within 50 ms"):
             delivery.result()
@@ -100,7 +100,7 @@ def test_every_client_takes_a_connect_timeout(full: int) -> None:
         async with AsyncConsumer(url, group="g", topics="t", **short) as consumer:
             with pytest.raises(Unavailable, match="it was not there within 50 ms"):
                 await consumer.poll()
-        async with AsyncProducer(url, connect_timeout_ms=50, delivery_timeout_ms=300) as producer:
+        async with AsyncProducer(url, connect_timeout_ms=50, delivery_timeout_ms=1_500) as producer:
             with pytest.raises(Unavailable, match="it was not there within 50 ms"):
                 await producer.send("t", "v")
 

@@ -80,7 +80,7 @@ def test_a_flush_asks_what_is_reckoned(counted: CountedS3, s3_server: S3Server, 
 @pytest.mark.rule("F8")
 def test_a_server_keeps_to_its_budget(counted: CountedS3, s3_server: S3Server, tmp_path: Path) -> None:
     """Records that nobody waits for, in three topics that would each be flushed twice a second."""
-    dollars = 80
+    dollars = 20
     with served(counted, s3_server, tmp_path, flush_ms=500, flush_files_per_hour=-1, requests_budget=dollars) as server:
         topics = ("a", "b", "c")
         with Admin(server.url) as admin, Producer(server.url, linger_ms=0) as producer:

@@ -33,7 +33,7 @@ def _on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., 
 
 
 async def _until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not holds():
             await asyncio.sleep(0.005)
 

@@ -39,7 +39,7 @@ def numbers(store: LocalStore) -> list[int]:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(POLL_SECONDS)
 

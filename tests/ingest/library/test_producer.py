@@ -234,10 +234,14 @@ def test_a_refusal_after_a_lost_answer_is_settled_by_a_claim(server: FakeServer)
     """A topic may refuse today what it took yesterday: only the claim tells that it took nothing."""
     topic = server.topic("t")
     pending: list[Fault] = ["drop_before"]
-    with Producer(server.url, linger_ms=100) as producer:
-        producer.send("t", b"a").result(10)
+    # They travel together, however long a busy machine lets the others wait.
+    with Producer(server.url, linger_ms=600_000) as producer:
+        producer.send("t", b"a")
+        producer.flush()
         server.faults = lambda: pending.pop() if pending else None
         deliveries = [producer.send("t", value) for value in (b"b", b"bad", b"c")]
+        with pytest.raises(errors.DeliveryFailed):
+            producer.flush()
         assert [delivery.exception(10) is None for delivery in deliveries] == [True, False, True]
         with pytest.raises(errors.Refused):
             deliveries[1].result()

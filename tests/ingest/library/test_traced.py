@@ -44,10 +44,12 @@ def headers_of(server: FakeServer, topic: str = "t") -> list[dict[str, bytes | N
 def test_a_record_carries_its_send_which_ends_with_its_acknowledgement(server: FakeServer, spans: Spans) -> None:
     server.topic("t", 4)
     caller = spans.tracer.start_span("checkout")
-    with Producer(server.url, linger_ms=50) as producer:
+    # They travel together, however long a busy machine lets the second wait.
+    with Producer(server.url, linger_ms=600_000) as producer:
         with use_span(caller):
             first = producer.send("t", b"a", key="UA", headers={"own": "kept"})
         second = producer.send("t", b"bc", key="UA")
+        producer.flush()
         where = [first.result(10), second.result(10)]
     sends = [span for span in spans.ended() if span.name == "send t"]
     assert headers_of(server) == [

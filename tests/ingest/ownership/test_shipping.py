@@ -266,7 +266,7 @@ async def test_a_journal_of_many_topics_is_ended_and_read_once(tmp_path: Path, m
 
 
 async def _until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not holds():
             await asyncio.sleep(0.01)
 
