@@ -20,10 +20,11 @@ LIKE_OURS = (
 
 
 class Kafka(NamedTuple):
-    """Where a broker listens, and where it wants a login by TLS, which is that of USER by PASSWORD."""
+    """Where a broker listens, and where it wants a login over TLS, and which."""
 
     bootstrap: str
     secured: str
+    login: dict[str, str]
 
 
 @pytest.fixture(scope="session")
@@ -55,7 +56,7 @@ def kafka(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafk
     settings = (*LIKE_OURS, *listener_of(made))
     try:
         with kafka_broker(tmp_path_factory.mktemp("kafka"), *settings, also=[f"SASL_SSL://{secured}"]) as bootstrap:
-            yield Kafka(bootstrap, secured)
+            yield Kafka(bootstrap, secured, {"user": USER, "password": PASSWORD})
     except ConfigError as error:
         pytest.skip(f"there is no broker of Kafka: {error}")
 
