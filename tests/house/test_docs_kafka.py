@@ -12,6 +12,7 @@ from typing import Any
 
 import doc_page
 import kafka_oracle
+import kafka_tools
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -90,6 +91,7 @@ def test_the_guide_names_the_clients_that_are_run() -> None:
         "kafkajs (Node.js)": found(r'"kafkajs": "(\S+)"', pinned),
         "kcat (librdkafka 2.0)": "1.7.1, Debian's",
         "Spark's source and sink (`spark-sql-kafka-0-10`)": SPARK_VERSION,
+        "Kafka Connect, with the connectors of files": kafka_tools.VERSION,
     }
 
 

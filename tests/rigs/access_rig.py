@@ -40,10 +40,10 @@ def altered(token: str) -> str:
 class Secured:
     """A server with authentication on. `admin` may do everything."""
 
-    def __init__(self, server: ServerProcess, token: str) -> None:
+    def __init__(self, server: ServerProcess, token: str, context: ssl.SSLContext | None = None) -> None:
         self.server = server
-        self.admin = As(server.url, token)
-        self.nobody = As(server.url, None)
+        self.admin = As(server.url, token, context)
+        self.nobody = As(server.url, None, context)
 
     def key(self, name: str, *roles: tuple[str, str], **more: Any) -> tuple[str, As]:
         """Makes a key with roles, each with a prefix: its id, and who calls with it."""
@@ -70,12 +70,13 @@ def make_first_key(**settings: Any) -> str:
 
 
 @contextmanager
-def secured_server(**settings: Any) -> Iterator[Secured]:
+def secured_server(context: ssl.SSLContext | None = None, /, **settings: Any) -> Iterator[Secured]:
+    """`context` is for callers of a server with TLS."""
     with tempfile.TemporaryDirectory(prefix="silt-", ignore_cleanup_errors=True) as scratch:
         settings = {"data_dir": str(Path(scratch) / "data"), "redis_url": NO_REDIS, "auth": "on", **settings}
         token = make_first_key(**settings)
         with running_server(**settings) as server:
-            yield Secured(server, token)
+            yield Secured(server, token, context)
 
 
 def as_caller(browser: Any, secured: Secured, caller: As) -> AbstractContextManager[Page]:

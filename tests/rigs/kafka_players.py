@@ -101,6 +101,10 @@ class Client(NamedTuple):
     unknown_topic: str = "UNKNOWN_TOPIC_OR_PARTITION"
     too_large: str = "MESSAGE_TOO_LARGE"
     makes_topics: bool = True
+    not_logged_in: str = "(?i)sasl.?authentication"
+    """Matches what it says where its login fails."""
+    has_tokens: bool = True
+    """Whether it logs in by a token that it is given."""
     not_reset: str = "UNKNOWN_MEMBER_ID"
     """What it says of a group with members that is to be reset; empty where it resets none."""
 
@@ -198,14 +202,23 @@ SPARK_JARS = JarSet(
     IN_SPARK,
 )
 _RUNNING = "KafkaJSNonRetriableError: The consumer group must have no running instances, current state: Stable"
+# It does not read the answer to a token that does not count, and goes on.
+_UNREAD = "SASLAuthenticationError|Closed connection"
+_AWAY = "Broker transport failure"
 _NOT_IN_METADATA = "not present in metadata after 5000 ms."
 
 CLIENTS = {
     "franz-go": Client(_go("franz"), ("zstd", "snappy")),
     "java": Client(_java("classic"), ("zstd", "gzip"), _NOT_IN_METADATA),
     "java-consumer": Client(_java("consumer"), ("lz4", "snappy"), _NOT_IN_METADATA),
-    "kafkajs": Client(_kafkajs, ("gzip", "snappy"), not_reset=_RUNNING),
-    "kcat": Client(_kcat, ("lz4", "zstd"), makes_topics=False, not_reset=""),
+    "kafkajs": Client(_kafkajs, ("gzip", "snappy"), not_reset=_RUNNING, not_logged_in=_UNREAD),
+    "kcat": Client(_kcat, ("lz4", "zstd"), makes_topics=False, has_tokens=False, not_reset="", not_logged_in=_AWAY),
     "sarama": Client(_go("sarama"), ("zstd", "lz4")),
-    "aiokafka": Client(_aiokafka, ("lz4", "gzip"), too_large="MESSAGE_SIZE_TOO_LARGE", not_reset="CommitFailedError"),
+    "aiokafka": Client(
+        _aiokafka,
+        ("lz4", "gzip"),
+        too_large="MESSAGE_SIZE_TOO_LARGE",
+        not_reset="CommitFailedError",
+        not_logged_in="KafkaConnectionError",
+    ),
 }

@@ -4,7 +4,7 @@ import base64
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +16,7 @@ from siltlog.pipelines.spark.jars import JarSet, resolve
 from siltlog.pipelines.spark.java import find_java
 
 VERSION = "4.3.0"
-MODULES = ("kafka-tools", "kafka_2.13")
+MODULES = ("kafka-tools", "kafka_2.13", "connect-file")
 JARS = JarSet("kafka-tools", VERSION, tuple(("org.apache.kafka", module, VERSION) for module in MODULES), ())
 SOURCE = Path(__file__).with_name("KafkaTools.java")
 PLACES = {
@@ -37,9 +37,10 @@ PLACES = {
 _BROKER = """process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listeners={listeners},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners={listeners}
 controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL
 log.dirs={folder}/data
 offsets.topic.replication.factor=1
 offsets.topic.num.partitions=1
@@ -64,7 +65,7 @@ class KafkaTools:
     def __init__(self, bootstrap: str, *options: str) -> None:
         """`options` are of Java."""
         self._bootstrap = bootstrap
-        command = [*_java("-Xmx256m", *options), SOURCE]
+        command = [*java_command("-Xmx256m", *options), SOURCE]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
@@ -94,16 +95,21 @@ class KafkaTools:
 
 
 @contextmanager
-def kafka_broker(folder: Path, *settings: str) -> Iterator[str]:
+def kafka_broker(folder: Path, *settings: str, also: Sequence[str] = ()) -> Iterator[str]:
     """A broker of Kafka that is its own controller; gives its address. `settings` are `name=value`.
+
+    It listens at `also`, too, such as `SASL_SSL://127.0.0.1:9093`, which the settings are to explain.
 
     Raises what KafkaTools does.
     """
     port = free_port()
+    listeners = ",".join((f"PLAINTEXT://127.0.0.1:{port}", *also))
     properties = folder / "server.properties"
-    properties.write_text(_BROKER.format(port=port, controller=free_port(), folder=folder) + "\n".join(settings))
+    properties.write_text(
+        _BROKER.format(listeners=listeners, controller=free_port(), folder=folder) + "\n".join(settings)
+    )
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    java = _java("-Xmx512m")
+    java = java_command("-Xmx512m")
     format_of = [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
     subprocess.run(format_of, cwd=folder, capture_output=True, check=True)
     with (folder / "broker.log").open("w") as log:
@@ -128,7 +134,7 @@ def _answers(bootstrap: str) -> bool:
         return False
 
 
-def _java(*options: str) -> list[str]:
+def java_command(*options: str) -> list[str]:
     java = find_java()
     path = ":".join(map(str, resolve(JARS, java)))
     return [str(java.executable), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *options, "-cp", path]
