@@ -39,7 +39,8 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """What the controller is asked for. It stays in the beat of the node that was asked until a view tells of it.
 
     `drain`, `remove` are for a node, `move` for a topic and a node (none: any other), `abandon` for a topic,
-    `balance` for none of both; `adopt` tells of a topic that was made, `forget` of one that was deleted.
+    `balance` for none of both; `adopt` tells of a topic that was made, and may name a node for it, `forget` of one that
+    was deleted.
     """
 
     id: str

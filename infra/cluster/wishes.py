@@ -100,13 +100,14 @@ def _balance(draft: Draft, wish: Wish) -> str:
     return ""
 
 
-def _adopt(draft: Draft, wish: Wish) -> str:
+def _adopt(draft: Draft, wish: Wish) -> str | None:
     known = draft.topics.get(wish.topic)
     if known is not None and known.topic_id == wish.topic_id:
-        return ""
+        # Its table was found before anybody told of it, and it may be on its way to another node than is wished for.
+        return None if wish.node in draft.up() and _move(draft, wish) is None else ""
     if alike := draft.alike(wish.topic):
         return f"there is a topic {alike}, which differs from {wish.topic} only by case"
-    node = place(wish.topic, draft.up(), draft.places())
+    node = wish.node if wish.node in draft.up() else place(wish.topic, draft.up(), draft.places())
     if node is None:
         return "no node is up that could have it"
     draft.add(wish.topic, wish.topic_id, node)

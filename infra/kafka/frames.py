@@ -8,7 +8,17 @@ from typing import Any, NamedTuple
 
 from siltlog.infra.arrow.pieces import joined
 from siltlog.infra.kafka.errors import KafkaError
-from siltlog.infra.kafka.messages import broker, configs, consumer_groups, fetching, groups, producing, topics
+from siltlog.infra.kafka.messages import (
+    acls,
+    broker,
+    configs,
+    consumer_groups,
+    fetching,
+    groups,
+    leading,
+    producing,
+    topics,
+)
 from siltlog.infra.kafka.messages.compiling import struct_reader, struct_writer
 from siltlog.infra.kafka.messages.schema import Message
 from siltlog.infra.kafka.wire import (
@@ -38,7 +48,7 @@ that the frame lacks has its default. Encoding takes any of them, and writes the
 
 _MESSAGES: dict[int, Message] = {
     message.key: message
-    for module in (broker, producing, fetching, topics, configs, groups, consumer_groups)
+    for module in (broker, producing, fetching, topics, leading, configs, acls, groups, consumer_groups)
     for message in module.MESSAGES
 }
 

@@ -36,6 +36,20 @@ _AS_CLIENT_SENDS = "producer"
 SET, PUT_BACK, ADD, TAKE_AWAY = 0, 1, 2, 3
 """What is done to a setting; the last two to one that is a list."""
 _LIST = "cleanup.policy"
+_FIXED = {
+    "min.insync.replicas": ("1", "a topic has one replica in Kafka's words: the object store keeps its copies"),
+}
+"""What tools of Kafka read of each topic and is as it is, and why."""
+THROTTLES = frozenset(
+    (
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        "leader.replication.throttled.replicas",
+        "follower.replication.throttled.replicas",
+    )
+)
+"""What slows down copies between brokers, which there are none of: tools put it back after each move."""
 
 
 class Told(NamedTuple):
@@ -49,6 +63,7 @@ class Told(NamedTuple):
     meaning: str
     layers: tuple[tuple[Source, str], ...]
     """Every value that it has: the one that holds, then those that would without it."""
+    is_fixed: bool = False
 
 
 class Edit(NamedTuple):
@@ -91,6 +106,8 @@ def told_settings(config: TopicConfig) -> Iterator[Told]:
         source, text = layers[0]
         setting = SETTINGS[own]
         yield Told(name, text, source, setting.kind == "int", own == _LIST, setting.meaning, layers)
+    for name, (value, meaning) in _FIXED.items():
+        yield Told(name, value, "default", True, False, meaning, (("default", value),), is_fixed=True)
 
 
 _FRESH = TopicConfig({})
@@ -98,6 +115,10 @@ _FRESH = TopicConfig({})
 
 def _changed(edits: Iterable[Edit], config: TopicConfig) -> Iterator[tuple[str, Value | None]]:
     for name, operation, text in edits:
+        if operation == PUT_BACK and (name in THROTTLES or name in _FIXED):
+            continue
+        if operation == SET and name in _FIXED and text == _FIXED[name][0]:
+            continue
         own = _own_name(name)
         if operation == PUT_BACK or (name == "compression.type" and text == _AS_CLIENT_SENDS):
             yield own, None

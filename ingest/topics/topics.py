@@ -32,8 +32,8 @@ SETTLE_SECONDS = 0.5
 class Placing(Protocol):
     """Says which node owns a topic that is made here, where several share a root."""
 
-    async def adopt(self, name: str, topic_id: str) -> None:
-        """Returns once a node owns a topic whose table was made. Raises Unavailable."""
+    async def adopt(self, name: str, topic_id: str, node: str) -> None:
+        """Returns once a node owns a topic whose table was made: `node`, if it is named and up. Raises Unavailable."""
 
     def forget(self, name: str, topic_id: str) -> None:
         """The topic was deleted."""
@@ -60,24 +60,35 @@ class Topics:
         self._lock = asyncio.Lock()
 
     async def create(
-        self, name: str, partitions: int | None, config: Mapping[str, Value], room: Room | None = None
+        self,
+        name: str,
+        partitions: int | None,
+        config: Mapping[str, Value],
+        room: Room | None = None,
+        node: str = "",
     ) -> TopicLog:
-        """The new topic; `partitions` is None where nobody says.
+        """The new topic; `partitions` is None where nobody says. `node` is to own it, where several share the root.
 
         Raises TopicExists, Refused `invalid_request` or `invalid_config`, and what `room` does.
         """
         wrong = names.topic_name_problem(name)
         if wrong is not None:
             raise problem("invalid_request", wrong)
-        return await self._create(name, self._default_partitions if partitions is None else partitions, config, room)
+        count = self._default_partitions if partitions is None else partitions
+        return await self._create(name, count, config, room, node)
 
     async def _create(
-        self, name: str, partitions: int, config: Mapping[str, Value], room: Room | None = None
+        self,
+        name: str,
+        partitions: int,
+        config: Mapping[str, Value],
+        room: Room | None = None,
+        node: str = "",
     ) -> TopicLog:
         validated_partitions(partitions)
         own = TopicConfig({**self._made_with, **config})
         if self._placing is not None:
-            return await self._place(self._placing, name, partitions, own, room)
+            return await self._place(self._placing, name, partitions, own, room, node)
         async with self._lock:
             topic = self._begun(name)
             if topic is None:
@@ -114,7 +125,7 @@ class Topics:
         return topic
 
     async def _place(
-        self, placing: Placing, name: str, partitions: int, own: TopicConfig, room: Room | None
+        self, placing: Placing, name: str, partitions: int, own: TopicConfig, room: Room | None, node: str
     ) -> TopicLog:
         """Makes the table, and gives the topic as it is here or, where another node owns it, as it was made."""
         async with self._lock:
@@ -125,7 +136,7 @@ class Topics:
                 room(partitions)
             table = await asyncio.to_thread(self._make_table, name, partitions, own)
         try:
-            await placing.adopt(name, table.topic_id)
+            await placing.adopt(name, table.topic_id, node)
         except Refused:
             await self._take_back(name, table)
             raise

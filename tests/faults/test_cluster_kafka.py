@@ -149,6 +149,42 @@ def test_topics_are_made_changed_and_deleted_at_any_node(nodes: Nodes) -> None:
         nodes.until(lambda: nodes["n2"].wire.call("GET", f"/v1/topics/{name}").status == 404, "it is gone")  # noqa: B023
 
 
+@pytest.mark.rule("KF27")
+def test_an_assignment_of_replicas_says_who_owns_a_topic(nodes: Nodes) -> None:
+    numbers = _numbers(nodes)
+    admin = AdminClient({"bootstrap.servers": address_of(nodes, "n1"), "log_level": 0})
+    for target, number in numbers.items():
+        others = [each for each in numbers.values() if each != number]
+        name = f"assigned-to-{target}"
+        [made] = admin.create_topics([NewTopic(name, 2, replica_assignment=[[number, *others]] * 2)]).values()
+        assert made.result() is None
+        assert nodes.owner(name) == target
+    spread = NewTopic("spread", 2, replica_assignment=[[number] for number in sorted(numbers.values())[:2]])
+    [refused] = admin.create_topics([spread]).values()
+    with pytest.raises(KafkaException, match="name the same one first in each"):
+        refused.result()
+
+    name, there = "assigned-to-n1", [numbers["n1"]]
+    with Tape(address_of(nodes, "n2")) as tape:
+
+        def reassigned(*replicas: list[int]) -> int:
+            parts = [{"partition_index": at, "replicas": each} for at, each in enumerate(replicas)]
+            [told] = tape.ask(45, 1, topics=[{"name": name, "partitions": parts}])["responses"]
+            [code] = {part["error_code"] for part in told["partitions"]}
+            return int(code)
+
+        assert reassigned([numbers["n3"]]) == KafkaError.INVALID_REPLICA_ASSIGNMENT, "a topic goes as a whole"
+        assert reassigned(*[[*there, numbers["n3"]]] * 2) == KafkaError.INVALID_REPLICA_ASSIGNMENT
+        assert reassigned([numbers["n3"]], [numbers["n3"]]) == KafkaError.NONE
+        nodes.until(lambda: all(nodes.owner(name, at) == "n3" for at in nodes), "it has gone there")
+        nodes.until(lambda: not tape.ask(46, 0, topics=None)["topics"], "nothing is on its way")
+    [wrong] = admin.create_partitions([NewPartitions(name, 3, [there])]).values()
+    with pytest.raises(KafkaException, match="name it first in each, or move the topic"):
+        wrong.result()
+    [grown] = admin.create_partitions([NewPartitions(name, 3, [[numbers["n3"]]])]).values()
+    assert grown.result() is None
+
+
 @pytest.mark.rule("KF26")
 def test_a_topic_that_clients_of_all_nodes_ask_for_at_once_is_made_once(nodes: Nodes) -> None:
     def asked(node: str, name: str) -> tuple[int, bytes, frozenset[int]]:

@@ -257,45 +257,6 @@ DESCRIBE_LOG_DIRS = Message(
     ),
 )
 
-DESCRIBE_ACLS = Message(
-    "DescribeAcls",
-    29,
-    1,
-    3,
-    flexible_since=2,
-    request=(
-        int8("resource_type_filter"),
-        text("resource_name_filter", nullable_since=0),
-        int8("pattern_type_filter", since=1, default=3),
-        text("principal_filter", nullable_since=0),
-        text("host_filter", nullable_since=0),
-        int8("operation"),
-        int8("permission_type"),
-    ),
-    response=(
-        int32("throttle_time_ms"),
-        int16("error_code"),
-        text("error_message", nullable_since=0),
-        array(
-            "resources",
-            fields=(
-                int8("resource_type"),
-                text("resource_name"),
-                int8("pattern_type", since=1, default=3),
-                array(
-                    "acls",
-                    fields=(
-                        text("principal"),
-                        text("host"),
-                        int8("operation"),
-                        int8("permission_type"),
-                    ),
-                ),
-            ),
-        ),
-    ),
-)
-
 MESSAGES = (
     API_VERSIONS,
     METADATA,
@@ -304,5 +265,4 @@ MESSAGES = (
     SASL_HANDSHAKE,
     SASL_AUTHENTICATE,
     DESCRIBE_LOG_DIRS,
-    DESCRIBE_ACLS,
 )

@@ -120,8 +120,29 @@ INCREMENTAL_ALTER_CONFIGS = Message(
     response=_ALTERED,
 )
 
+LIST_CONFIG_RESOURCES = Message(
+    "ListConfigResources",
+    74,
+    0,
+    1,
+    flexible_since=0,
+    request=(array("resource_types", of=Kind.INT8, since=1),),
+    response=(
+        int32("throttle_time_ms"),
+        int16("error_code"),
+        array(
+            "config_resources",
+            fields=(
+                text("resource_name"),
+                int8("resource_type", since=1, default=16),
+            ),
+        ),
+    ),
+)
+
 MESSAGES = (
     DESCRIBE_CONFIGS,
     ALTER_CONFIGS,
     INCREMENTAL_ALTER_CONFIGS,
+    LIST_CONFIG_RESOURCES,
 )

@@ -376,8 +376,8 @@ class Placed:
         self._placed = placed
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def adopt(self, name: str, topic_id: str) -> None:
-        await self._membership.ask("adopt", topic=name, topic_id=topic_id)
+    async def adopt(self, name: str, topic_id: str, node: str) -> None:
+        await self._membership.ask("adopt", node=node, topic=name, topic_id=topic_id)
         await self._placed(name, topic_id)
 
     def forget(self, name: str, topic_id: str) -> None:

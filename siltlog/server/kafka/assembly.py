@@ -28,9 +28,11 @@ from siltlog.ingest.log.claim import term_of
 from siltlog.ingest.publish.kafka.produce import Produce
 from siltlog.server.access.security import Security
 from siltlog.server.cluster.nodes import Nodes
+from siltlog.server.kafka.admin import acls
 from siltlog.server.kafka.admin.configs import Configs
 from siltlog.server.kafka.admin.consumer_groups import ConsumerGroups
 from siltlog.server.kafka.admin.groups import GroupsKept
+from siltlog.server.kafka.admin.leading import Leading, Move
 from siltlog.server.kafka.admin.log_dirs import LogDirs
 from siltlog.server.kafka.admin.partitions import Partitions
 from siltlog.server.kafka.admin.records import Deletions
@@ -138,9 +140,9 @@ def _handlers(
     group_offsets = GroupOffsets(consumers.groups.offsets, ids, offsets)
     delay_ms = node.settings.group_initial_rebalance_delay_ms
     members = Members(ClassicGroups(consumers.groups, delay_ms, lambda: node.draining.begun))
-    topics = TopicsKept(log, ingest.topics, at_owner, ids, node.settings.auto_create_partitions)
+    topics = TopicsKept(log, ingest.topics, at_owner, ids, leaders, node.settings.auto_create_partitions)
     return {
-        **_administration(node, ingest, consumers, log, at_owner),
+        **_administration(node, ingest, consumers, log, at_owner, leaders, _move(nodes)),
         0: publishes.produce,
         1: reads.fetch,
         2: reads.list_offsets,
@@ -156,7 +158,9 @@ def _handlers(
         20: topics.delete,
         22: publishes.init_producer_id,
         23: reads.offset_for_leader_epoch,
-        29: described.describe_acls,
+        29: acls.describe_acls,
+        30: acls.create_acls,
+        31: acls.delete_acls,
         47: group_offsets.delete,
         60: described.describe_cluster,
         68: ConsumerHeartbeats(ConsumerMembers(consumers.groups), ids).heartbeat,
@@ -164,10 +168,16 @@ def _handlers(
 
 
 def _administration(
-    node: Node, ingest: Ingest, consumers: Consumers, log: LogView, at_owner: AtOwner
+    node: Node,
+    ingest: Ingest,
+    consumers: Consumers,
+    log: LogView,
+    at_owner: AtOwner,
+    leaders: Leaders,
+    move: Move | None,
 ) -> Mapping[int, Handler]:
-    topics = ingest.topics
-    groups, configs = GroupsKept(consumers.groups), Configs(log, topics, at_owner)
+    topics, leading = ingest.topics, Leading(log, leaders, move)
+    groups, configs = GroupsKept(consumers.groups), Configs(log, topics, at_owner, leaders)
     return {
         15: groups.describe,
         16: groups.list,
@@ -175,11 +185,26 @@ def _administration(
         32: configs.describe,
         33: configs.replace,
         35: LogDirs(ingest.log, topics, node.settings.root_uri).describe,
-        37: Partitions(log, topics, at_owner).create,
+        37: Partitions(log, topics, at_owner, leaders).create,
         42: groups.delete,
+        43: leading.elect,
         44: configs.change,
+        45: leading.reassign,
+        46: leading.reassignments,
         69: ConsumerGroups(consumers.groups).describe,
+        74: configs.list,
     }
+
+
+def _move(nodes: Nodes | None) -> Move | None:
+    if nodes is None:
+        return None
+    membership = nodes.membership
+
+    async def move(topic: str, to: str) -> None:
+        await membership.ask("move", topic=topic, node=to)
+
+    return move
 
 
 def _leaders(node: Node, nodes: Nodes | None, leader_epoch: Callable[[str], int]) -> Leaders:

@@ -51,6 +51,12 @@ class Leaders(Protocol):
     def replica(self, topic: str) -> int:
         """The number of the node that has the topic, whether or not it can be called; `NOBODY` where none is known."""
 
+    def node(self, number: int) -> str:
+        """The name of one of the `brokers`, by which nodes know it; empty where there is only this one."""
+
+    def going_to(self, topic: str) -> int:
+        """The number of the node that is about to have the topic; `NOBODY` while it stays where it is."""
+
     def leads(self, topic: str, *, reads: bool = False) -> bool:
         """Whether this node answers for a topic, or says that there is none; what `reads` needs an owner that nobody
         takes for gone."""
@@ -75,6 +81,12 @@ class LeadsAlone:
 
     def replica(self, topic: str) -> int:
         return ALONE
+
+    def node(self, number: int) -> str:
+        return ""
+
+    def going_to(self, topic: str) -> int:
+        return NOBODY
 
     def leads(self, topic: str, *, reads: bool = False) -> bool:
         return True
@@ -121,6 +133,14 @@ class OwnersLead:
         node = None if entry is None else self._view().nodes.get(entry.owner.node)
         return node.number if node is not None and node.number else self.own_id()
 
+    def node(self, number: int) -> str:
+        return next(name for name, broker in self._brokers().items() if broker.node_id == number)
+
+    def going_to(self, topic: str) -> int:
+        entry = self._view().topics.get(topic)
+        node = None if entry is None or entry.to is None else self._view().nodes.get(entry.to.node)
+        return node.number if node is not None and node.number else NOBODY
+
     def leads(self, topic: str, *, reads: bool = False) -> bool:
         return isinstance(self._routes.where(topic, decides=reads), Here | Unknown)
 
@@ -143,6 +163,12 @@ class OwnersLead:
                     found[name] = Broker(entry.number, *listening_at(address), entry.zone or None)
             self._known = view, found
         return self._known[1]
+
+
+def destined(leaders: Leaders, topic: str) -> int:
+    """The number of the node that has a topic, or is about to have it."""
+    to = leaders.going_to(topic)
+    return leaders.replica(topic) if to == NOBODY else to
 
 
 def find_broker(leaders: Leaders, topic: str, reached: Address) -> Broker | None:

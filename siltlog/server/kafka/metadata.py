@@ -1,4 +1,4 @@
-"""Metadata, DescribeCluster, FindCoordinator, DescribeAcls: what there is, and who answers for it."""
+"""Metadata, DescribeCluster, FindCoordinator: what there is, and who answers for it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,7 +29,6 @@ _NO_TRANSACTIONS = (
     "(docs/kafka.md)",
 )
 """An error on which clients fail at once: on others they ask for ever."""
-_NO_ACLS = "this server has no access lists of Kafka: who may do what is kept by `silt access` (docs/security.md)"
 _NO_SUCH = (KafkaError.INVALID_REQUEST, "this server has no coordinator of that kind")
 
 
@@ -116,9 +115,6 @@ class Described:
             return _NO_SUCH
         refusal = call.session.refusal("describeGroup", "describe", names.kafka_group(key), "group")
         return None if refusal is None else (KafkaError.GROUP_AUTHORIZATION_FAILED, refusal.detail)
-
-    async def describe_acls(self, call: Call) -> Answer:
-        return {"error_code": KafkaError.SECURITY_DISABLED, "error_message": _NO_ACLS}
 
     async def _asked(self, call: Call, wanted: Mapping[str, Any], known: Mapping[bytes, str]) -> dict[str, Any]:
         name, topic_id = wanted["name"], wanted["topic_id"]

@@ -1,6 +1,6 @@
 """CreateTopics and DeleteTopics."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from siltlog.consumers.reading.view import LogView
@@ -11,10 +11,11 @@ from siltlog.infra.settings.topic_config import TopicConfig, validated_partition
 from siltlog.ingest.topics.kafka_settings import KAFKAS_OWN, own_settings
 from siltlog.ingest.topics.room import room_of
 from siltlog.ingest.topics.topics import PARTITIONS_DEFAULT, Topics
+from siltlog.server.kafka.admin.assignments import UNSAID, Misassigned, by_partition, leader_of
 from siltlog.server.kafka.admin.configs import told_configs
-from siltlog.server.kafka.admin.partitions import SHARED_BY_NODES
 from siltlog.server.kafka.at_owner import AtOwner, Change
 from siltlog.server.kafka.call import Answer, Call
+from siltlog.server.kafka.leaders import Leaders
 from siltlog.server.kafka.metadata import CREATED
 from siltlog.server.kafka.topic_ids import TopicIds, id_bytes
 
@@ -23,18 +24,26 @@ _DELETED = 204
 _AS_SERVER_SAYS = -1
 _IDS_SINCE = 6
 _REPLICAS = 1
+_BOTH = "an assignment of replicas says how many partitions and replicas there are: leave both counts at -1"
 
 
 class TopicsKept:
     """Used on one event loop."""
 
     def __init__(
-        self, log: LogView, topics: Topics, at_owner: AtOwner, ids: TopicIds, auto_create_partitions: int
+        self,
+        log: LogView,
+        topics: Topics,
+        at_owner: AtOwner,
+        ids: TopicIds,
+        leaders: Leaders,
+        auto_create_partitions: int,
     ) -> None:
         self._log = log
         self._topics = topics
         self._at_owner = at_owner
         self._ids = ids
+        self._leaders = leaders
         self._partitions = auto_create_partitions or PARTITIONS_DEFAULT
 
     async def create(self, call: Call) -> Answer:
@@ -55,8 +64,14 @@ class TopicsKept:
         wrong = names.topic_name_problem(name)
         if wrong is not None:
             return _refused(name, KafkaError.INVALID_TOPIC_EXCEPTION, wrong)
+        node = ""
         if wanted["assignments"]:
-            return _refused(name, KafkaError.INVALID_REPLICA_ASSIGNMENT, SHARED_BY_NODES)
+            if (count, wanted["replication_factor"]) != (UNSAID, UNSAID):
+                return _refused(name, KafkaError.INVALID_REQUEST, _BOTH)
+            try:
+                node, count = self._assigned(call, wanted["assignments"])
+            except Misassigned as error:
+                return _refused(name, KafkaError.INVALID_REPLICA_ASSIGNMENT, str(error))
         partitions = self._partitions if count == _AS_SERVER_SAYS else count
         try:
             validated_partitions(partitions)
@@ -67,8 +82,15 @@ class TopicsKept:
             return _made(name, bytes(16), partitions, TopicConfig(config))
         async with call.session.changing("createTopic", f"topic/{name}", CREATED):
             room = room_of(lambda: self._log, call.session.granted)
-            topic = await self._topics.create(name, partitions, config, room)
+            topic = await self._topics.create(name, partitions, config, room, node)
         return _made(name, id_bytes(topic.topic_id), partitions, topic.config)
+
+    def _assigned(self, call: Call, assignments: Sequence[Mapping[str, Any]]) -> tuple[str, int]:
+        """The node that is to own a topic, and how many partitions that has. Raises Misassigned."""
+        brokers = self._leaders.brokers(call.session.connection.own_address)
+        assigned = by_partition(assignments)
+        leader = leader_of(assigned, {broker.node_id for broker in brokers})
+        return self._leaders.node(leader), len(assigned)
 
     async def delete(self, call: Call) -> Answer:
         wanted = call.body["topics"]

@@ -103,6 +103,17 @@ def test_of_two_topics_whose_names_differ_only_by_case_there_is_one() -> None:
     assert {"orders", "Orders"} & after.topics.keys() == {"Orders"}
 
 
+@pytest.mark.rule("KF27")
+def test_a_topic_is_made_where_it_is_wished_for() -> None:
+    wish = Wish(id="w", kind="adopt", topic="new", topic_id="id", node="c", patient=True)
+    assert planned(VIEW, None, wish).topics["new"].owner.node == "c"
+    assert planned(VIEW, None, replace(wish, node="nobody")).topics["new"].owner.node != "nobody"
+    # Its table was found first, and it was placed elsewhere.
+    found = replace(VIEW, topics={"new": TopicEntry(topic_id="id", chain=(OWNER,))})
+    assert "w" not in planned(found, None, wish).wishes
+    assert planned(found, None, replace(wish, patient=False)).wishes["w"] == ""
+
+
 def test_a_move_that_comes_too_early_waits_for_patience_and_is_refused_without() -> None:
     early = replace(VIEW, topics={"t": TopicEntry(topic_id="t", chain=(OWNER,))})
     patient = Wish(id="w", kind="move", topic="t", node="c", patient=True)

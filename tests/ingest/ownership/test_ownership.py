@@ -480,7 +480,7 @@ class Placed:
         self._others = others
         self.forgotten: list[str] = []
 
-    async def adopt(self, name: str, topic_id: str) -> None:
+    async def adopt(self, name: str, topic_id: str, node: str) -> None:
         self._world.views.chain = ()
         self._world.views.give(self._owner.journal, above=self._world.views.term)
         self._world.views.tell(self._owner, *self._others)

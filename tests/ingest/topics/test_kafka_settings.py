@@ -31,12 +31,16 @@ def test_kafkas_names_and_values_are_ours() -> None:
     assert own_settings({"compression.type": "producer", "retention.ms": None}) == {}
 
 
-@pytest.mark.parametrize(
-    "name", ["segment.bytes", "min.insync.replicas", "flush.ms", "silt.", "silt.segment.ms", "acks"]
-)
+@pytest.mark.parametrize("name", ["segment.bytes", "flush.ms", "silt.", "silt.segment.ms", "acks"])
 def test_what_means_nothing_here_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="means nothing here"):
         own_settings({name: "1"})
+
+
+def test_what_is_as_it_is_has_no_other_value() -> None:
+    assert own_settings({"min.insync.replicas": "1"}) == own_settings({"min.insync.replicas": None}) == {}
+    with pytest.raises(ConfigError, match="means nothing here"):
+        own_settings({"min.insync.replicas": "2"})
 
 
 def test_a_number_that_is_none_is_refused() -> None:
@@ -47,7 +51,8 @@ def test_a_number_that_is_none_is_refused() -> None:
 def test_every_setting_is_told_and_what_is_told_is_taken() -> None:
     config = TopicConfig({"retention.ms": 5, "timestamp.type": "append"}, {"flush.ms": 7})
     told = {each.name: each for each in told_settings(config)}
-    assert len(told) == len(SETTINGS)
+    fixed = [each.name for each in told.values() if each.is_fixed]
+    assert (len(told) - len(fixed), fixed) == (len(SETTINGS), ["min.insync.replicas"])
     assert (told["retention.ms"].value, told["retention.ms"].source) == ("5", "topic")
     assert (told["message.timestamp.type"].value, told["silt.flush.ms"].source) == ("LogAppendTime", "server")
     taken = own_settings({each.name: each.value for each in told.values()})

@@ -1,4 +1,4 @@
-"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs: the settings of topics."""
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs and ListConfigResources: the settings of topics."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
@@ -8,11 +8,19 @@ from siltlog.consumers.reading.view import LogView
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.kafka.errors import KafkaError, kafka_error
 from siltlog.infra.settings.topic_config import TopicConfig, Value
-from siltlog.ingest.topics.kafka_settings import Edit, changed_settings, replaced_settings, told_settings
+from siltlog.ingest.topics.kafka_settings import (
+    PUT_BACK,
+    THROTTLES,
+    Edit,
+    changed_settings,
+    replaced_settings,
+    told_settings,
+)
 from siltlog.ingest.topics.topics import Topics
 from siltlog.server.kafka.admin.checked import check_change
 from siltlog.server.kafka.at_owner import AtOwner, Change
 from siltlog.server.kafka.call import Answer, Call
+from siltlog.server.kafka.leaders import Leaders
 from siltlog.server.kafka.turns import in_turns
 
 TOPIC, BROKER = 2, 4
@@ -24,17 +32,44 @@ RESOURCES_A_TURN = 32
 """Each has dozens of settings."""
 _CHANGED = 200
 """The status by which HTTP answers it."""
-_NOT_HERE = "settings are those of topics (2); the server's are changed by `silt config set`, without a restart"
+_LOGGER, _CLIENT_METRICS, _GROUP = 8, 16, 32
+_LISTED = frozenset((TOPIC, BROKER))
+_ALL_LISTED_SINCE = 1
+_NOTHING_SET = (BROKER, _CLIENT_METRICS)
+_NO_KIND = "settings are those of topics (2)"
+_NOT_HERE = {
+    BROKER: f"{_NO_KIND}; the server's are changed by `silt config set`, without a restart",
+    _LOGGER: f"{_NO_KIND}; what the server logs is its setting log_level (docs/logs.md)",
+    _CLIENT_METRICS: f"{_NO_KIND}; clients are asked for no metrics: those of the server are at GET /metrics",
+    _GROUP: f"{_NO_KIND}; members of a group say their timeouts themselves, within the server's bounds "
+    "(`silt config show`)",
+}
+"""What is said to who asks for other settings, by what they are of."""
 Changes = Mapping[str, Value | None]
 
 
 class Configs:
     """Used on one event loop."""
 
-    def __init__(self, log: LogView, topics: Topics, at_owner: AtOwner) -> None:
+    def __init__(self, log: LogView, topics: Topics, at_owner: AtOwner, leaders: Leaders) -> None:
         self._log = log
         self._topics = topics
         self._at_owner = at_owner
+        self._leaders = leaders
+
+    async def list(self, call: Call) -> Answer:
+        """What has settings that can be described; before version 1 only metrics of clients were asked for."""
+        wanted = set(call.body["resource_types"]) or _LISTED
+        found: list[dict[str, Any]] = []
+        if call.version >= _ALL_LISTED_SINCE:
+            if TOPIC in wanted:
+                names = [topic.name for topic in self._log.topics()]
+                seen = call.session.granted.sees("topic", names)
+                found += [{"resource_name": name, "resource_type": TOPIC} for name in seen]
+            if BROKER in wanted:
+                brokers = self._leaders.brokers(call.session.connection.own_address)
+                found += [{"resource_name": str(broker.node_id), "resource_type": BROKER} for broker in brokers]
+        return {"error_code": KafkaError.NONE, "config_resources": found}
 
     async def describe(self, call: Call) -> Answer:
         # Each once: else a small request would ask for a very large answer.
@@ -45,12 +80,11 @@ class Configs:
     def _described(self, call: Call, wanted: Mapping[str, Any]) -> dict[str, Any]:
         kind, name = wanted["resource_type"], wanted["resource_name"]
         answer = {"resource_type": kind, "resource_name": name, "configs": [], "error_message": None}
-        if kind == BROKER:
+        if kind in _NOTHING_SET:
             # What a server is set to is told by its own API.
             return answer
         if kind != TOPIC:
-            sentence = "settings are those of topics (2) and of the broker (4)"
-            return {**answer, "error_code": KafkaError.INVALID_REQUEST, "error_message": sentence}
+            return {**answer, "error_code": KafkaError.INVALID_REQUEST, "error_message": _NOT_HERE.get(kind, _NO_KIND)}
         error = call.session.refusal("describeTopic", "describe", name)
         if error is None:
             try:
@@ -92,8 +126,11 @@ class Configs:
             kind, name = each["resource_type"], each["resource_name"]
             error: SiltlogError | None = None
             try:
+                if kind == BROKER and all(map(_lifts_throttle, each["configs"])):
+                    responses.append({"resource_type": kind, "resource_name": name, "error_message": None})
+                    continue
                 if kind != TOPIC:
-                    raise problem("invalid_request", _NOT_HERE)
+                    raise problem("invalid_request", _NOT_HERE.get(kind, _NO_KIND))
                 if times[kind, name] > 1:
                     raise problem("invalid_request", f"the topic {name[:200]!r} is named twice: name it once")
                 await self._alter(call, name, each["configs"], changes)
@@ -135,7 +172,7 @@ def told_configs(
         {
             "name": told.name,
             "value": told.value,
-            "read_only": False,
+            "read_only": told.is_fixed,
             "config_source": _SOURCES[told.source],
             "is_sensitive": False,
             "synonyms": [
@@ -156,3 +193,8 @@ def _check_once(entries: Collection[Mapping[str, Any]]) -> None:
     for name, times in Counter(each["name"] for each in entries).items():
         if times > 1:
             raise problem("invalid_request", f"the setting {name[:100]!r} comes {times} times: send it once")
+
+
+def _lifts_throttle(entry: Mapping[str, Any]) -> bool:
+    """Whether it puts back what slows down copies between brokers, as tools do after each move: there are none."""
+    return entry.get("config_operation") == PUT_BACK and entry["name"] in THROTTLES

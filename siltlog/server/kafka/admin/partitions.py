@@ -1,7 +1,7 @@
 """CreatePartitions: topics grow."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from siltlog.consumers.reading.view import LogView
@@ -10,24 +10,25 @@ from siltlog.infra.kafka.errors import KafkaError, kafka_error
 from siltlog.infra.settings.topic_config import validated_partitions
 from siltlog.ingest.topics.room import check_partitions
 from siltlog.ingest.topics.topics import Topics
+from siltlog.server.kafka.admin.assignments import Misassigned, leader_of
 from siltlog.server.kafka.admin.checked import check_change
 from siltlog.server.kafka.at_owner import AtOwner, Change
 from siltlog.server.kafka.call import Answer, Call
+from siltlog.server.kafka.leaders import Leaders, destined
 
 _GROWN = 200
 """The status by which HTTP answers it."""
-SHARED_BY_NODES = "the nodes share topics by themselves: leave out which replica is where"
-"""What is said to who names nodes for partitions."""
 Refusal = tuple[KafkaError, str]
 
 
 class Partitions:
     """Used on one event loop."""
 
-    def __init__(self, log: LogView, topics: Topics, at_owner: AtOwner) -> None:
+    def __init__(self, log: LogView, topics: Topics, at_owner: AtOwner, leaders: Leaders) -> None:
         self._log = log
         self._topics = topics
         self._at_owner = at_owner
+        self._leaders = leaders
 
     async def create(self, call: Call) -> Answer:
         wanted = call.body["topics"]
@@ -58,8 +59,6 @@ class Partitions:
 
     def _refusal(self, call: Call, there: int, wanted: Mapping[str, Any]) -> Refusal | None:
         name, count = wanted["name"], wanted["count"]
-        if wanted["assignments"]:
-            return KafkaError.INVALID_REPLICA_ASSIGNMENT, SHARED_BY_NODES
         if count <= there:
             sentence = f"the topic {name} has {there} partitions, and only grows: ask for more than that, not {count}"
             return KafkaError.INVALID_PARTITIONS, sentence
@@ -67,6 +66,11 @@ class Partitions:
             validated_partitions(count)
         except SiltlogError as error:
             return KafkaError.INVALID_PARTITIONS, error.detail
+        if wanted["assignments"]:
+            try:
+                self._check_assigned(call, name, range(there, count), wanted["assignments"])
+            except Misassigned as error:
+                return KafkaError.INVALID_REPLICA_ASSIGNMENT, str(error)
         check_partitions(lambda: self._log, call.session.granted, count - there)
         try:
             check_change(self._log, self._topics, name, count, {})
@@ -76,3 +80,15 @@ class Partitions:
             # A topic may have so many, but this one may not grow.
             return KafkaError.POLICY_VIOLATION, error.detail
         return None
+
+    def _check_assigned(self, call: Call, topic: str, new: range, assignments: Sequence[Mapping[str, Any]]) -> None:
+        """Raises Misassigned unless it is the topic's owner that is to lead its new partitions."""
+        if len(assignments) != len(new):
+            raise Misassigned(f"{len(new)} partitions are new, and {len(assignments)} are assigned: assign each once")
+        brokers = self._leaders.brokers(call.session.connection.own_address)
+        assigned = {number: each["broker_ids"] for number, each in zip(new, assignments, strict=True)}
+        leader, owner = leader_of(assigned, {broker.node_id for broker in brokers}), destined(self._leaders, topic)
+        if leader != owner:
+            raise Misassigned(
+                f"node {owner} leads the topic {topic} in all its partitions: name it first in each, or move the topic"
+            )

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from kafka_rig import WAIT_SECONDS, bootstrap_of, free_port
 from kafka_tools import KafkaTools, kafka_broker
 
@@ -134,7 +135,9 @@ def test_log_directories(orders: Place) -> None:
 
 def test_the_cluster_and_what_it_speaks(there: Place) -> None:
     assert "Cluster ID: " in there.run("kafka-cluster", "cluster-id")
+    assert re.search(r"1 +127.0.0.1", there.run("kafka-cluster", "list-endpoints"))
     assert "(id: 1 " in there.run("kafka-broker-api-versions")
+    assert there.run("kafka-client-metrics", "--list").strip() == ""
 
 
 def test_records_come_and_go(orders: Place) -> None:
@@ -192,5 +195,68 @@ def test_groups(orders: Place) -> None:
     assert "GroupIdNotFound" in orders.run("kafka-consumer-groups", "--describe", *of_group)
 
 
+def test_a_group_beyond_the_end(orders: Place) -> None:
+    admin = AdminClient({"bootstrap.servers": orders.bootstrap, "log_level": 0})
+    wanted = [ConsumerGroupTopicPartitions("beyond", [TopicPartition(TOPIC, 0, 99), TopicPartition(TOPIC, 1, 3)])]
+    end = time.monotonic() + WAIT_SECONDS
+    while True:
+        [altered] = admin.alter_consumer_group_offsets(wanted).values()
+        if not any(at.error for at in altered.result(WAIT_SECONDS).topic_partitions):
+            break
+        # A broker of Kafka loads where groups are kept once it is asked for the first.
+        assert time.monotonic() < end
+    described = orders.run("kafka-consumer-groups", "--describe", "--group", "beyond")
+    assert re.search(r"orders +0 +99 +3 ", described)
+    assert re.search(r"orders +1 +3 +2 ", described)
+    producer = Producer({"bootstrap.servers": orders.bootstrap, "log_level": 0})
+    for value in (b"passed over", b"read"):
+        producer.produce(TOPIC, value, partition=1)
+    assert producer.flush(WAIT_SECONDS) == 0
+    settings = {"bootstrap.servers": orders.bootstrap, "group.id": "beyond", "auto.offset.reset": "earliest"}
+    consumer = Consumer({**settings, "enable.auto.commit": False, "log_level": 0})
+    consumer.subscribe([TOPIC])
+    found: set[tuple[int | None, int | None]] = set()
+    end = time.monotonic() + WAIT_SECONDS
+    while len(found) < 4:
+        assert time.monotonic() < end
+        found |= {(each.partition(), each.offset()) for each in consumer.consume(5, 0.2) if each.error() is None}
+    consumer.close()
+    assert found == {(0, 0), (0, 1), (0, 2), (1, 3)}
+
+
+def test_assignments_of_replicas(orders: Place, tmp_path: Path) -> None:
+    orders.run("kafka-topics", "--create", "--topic", "assigned", "--replica-assignment", "1,1,1")
+    described = orders.told(
+        lambda printed: "PartitionCount: 3" in printed, "kafka-topics", "--describe", "--topic", "assigned"
+    )
+    assert "Leader: 1" in described
+    of_it = ("kafka-topics", "--alter", "--topic", "assigned", "--partitions")
+    orders.run(*of_it, "4", "--replica-assignment", "1,1,1,1")
+    orders.told(lambda printed: "PartitionCount: 4" in printed, "kafka-topics", "--describe", "--topic", "assigned")
+    orders.refused(*of_it, "5", "--replica-assignment", "1,1,1,1,7")
+    orders.refused("kafka-topics", "--create", "--topic", "nowhere", "--replica-assignment", "1,7")
+    assert "assigned" in orders.run("kafka-topics", "--describe", "--at-min-isr-partitions")
+    assert orders.run("kafka-topics", "--describe", "--under-min-isr-partitions").strip() == ""
+    plan = tmp_path / "plan.json"
+    parts = [{"topic": "assigned", "partition": number, "replicas": [1]} for number in range(4)]
+    plan.write_text(json.dumps({"version": 1, "partitions": parts}))
+    reassign = ("kafka-reassign-partitions", "--reassignment-json-file", str(plan))
+    assert "Successfully started" in orders.run(*reassign, "--execute")
+    assert "assigned-3 is completed" in orders.run(*reassign, "--verify")
+    assert "No partition reassignments" in orders.run("kafka-reassign-partitions", "--list")
+    orders.run(*reassign, "--cancel")
+    orders.run("kafka-topics", "--delete", "--topic", "assigned")
+
+
+def test_elections(orders: Place) -> None:
+    for kind in ("preferred", "unclean"):
+        of_kind = ("kafka-leader-election", "--election-type", kind)
+        orders.run(*of_kind, "--all-topic-partitions")
+        assert "already elected" in orders.run(*of_kind, "--topic", TOPIC, "--partition", "0")
+        assert "UnknownTopicOrPartition" in orders.refused(*of_kind, "--topic", TOPIC, "--partition", "9")
+
+
 def test_access_lists_are_none(there: Place) -> None:
-    assert "SecurityDisabled" in there.refused("kafka-acls", "--list")
+    of_one = ("--allow-principal", "User:a", "--operation", "Read", "--topic", TOPIC)
+    for asked in (("--list",), ("--add", *of_one), ("--remove", *of_one, "--force")):
+        assert "SecurityDisabled" in there.refused("kafka-acls", *asked)

@@ -11,10 +11,12 @@ from siltlog.infra.cluster.routes import ViewRoutes
 from siltlog.infra.cluster.view import ClusterView, NodeEntry, TermEntry, TopicEntry
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.server.kafka.leaders import (
+    NOBODY,
     Broker,
     Leader,
     OwnersLead,
     current_leader,
+    destined,
     endpoints,
     find_broker,
     find_coordinator,
@@ -114,6 +116,12 @@ def test_the_owner_leads_under_its_term() -> None:
         "handed": (Leader(1, 10), 3),
         "held": (Leader(), 3),
     }
+    assert {topic: destined(seen.leaders, topic) for topic in ("near", "held", "gone")} == {
+        "near": 3,
+        "held": 1,
+        "gone": 6,
+    }
+    assert [seen.leaders.going_to(topic) for topic in ("held", "near", "absent")] == [1, NOBODY, NOBODY]
     assert {topic for topic in seen.view.topics if seen.leaders.leads(topic)} == {"near"}
     assert seen.leaders.leads("absent"), "who asks for it is told that there is none"
     assert find_broker(seen.leaders, "far", REACHED) == Broker(1, "b.example", 9092, "zone b")

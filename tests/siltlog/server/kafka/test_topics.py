@@ -78,6 +78,23 @@ def test_a_topic_that_a_client_of_kafka_asks_for_places_keys_as_its_producers_do
         assert http.get(f"/v1/topics/{name}").json["config"]["partitioner"]["value"] == by
 
 
+@pytest.mark.rule("KF27")
+def test_a_topic_is_made_with_an_assignment_of_replicas(both: tuple[Http, str, Any], admin: AdminClient) -> None:
+    http, bootstrap, _ = both
+    wanted = NewTopic("assigned", 3, replica_assignment=[[1]] * 3)
+    [tried] = admin.create_topics([wanted], validate_only=True).values()
+    assert (tried.result(), http.get("/v1/topics/assigned").status) == (None, 404)
+    [made] = admin.create_topics([wanted]).values()
+    assert (made.result(), http.get("/v1/topics/assigned").json["partitions"]) == (None, 3)
+    with Tape(bootstrap) as tape:
+        assigned = [{"partition_index": number, "broker_ids": [1]} for number in range(2)]
+        for counts in ((2, -1), (-1, 1)):
+            topic = {"name": "counted", "num_partitions": counts[0], "replication_factor": counts[1]}
+            [answer] = tape.ask(19, 5, topics=[{**topic, "assignments": assigned, "configs": []}])["topics"]
+            assert answer["error_code"] == KafkaError.INVALID_REQUEST
+            assert "leave both counts" in answer["error_message"]
+
+
 @pytest.mark.parametrize(
     ("topic", "code"),
     [
@@ -86,7 +103,7 @@ def test_a_topic_that_a_client_of_kafka_asks_for_places_keys_as_its_producers_do
         (NewTopic("_own", 1, 1), KafkaError.INVALID_TOPIC_EXCEPTION),
         (NewTopic("many", 100_000, 1), KafkaError.INVALID_PARTITIONS),
         (NewTopic("set", 1, 1, config={"segment.bytes": "1"}), KafkaError.INVALID_CONFIG),
-        (NewTopic("placed", 1, replica_assignment=[[1]]), KafkaError.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic("assigned", 1, replica_assignment=[[7]]), KafkaError.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
 def test_what_cannot_be_made_says_why(

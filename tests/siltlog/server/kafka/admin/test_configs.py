@@ -13,7 +13,7 @@ from kafka_rig import Tape
 from siltlog.infra.kafka.errors import KafkaError
 from siltlog.server.kafka.admin.configs import BROKER, TOPIC
 
-DESCRIBE, REPLACE, CHANGE = 32, 33, 44
+DESCRIBE, REPLACE, CHANGE, LIST = 32, 33, 44, 74
 SET, DELETE, APPEND, SUBTRACT = AlterConfigOpType
 
 
@@ -148,3 +148,59 @@ def test_a_setting_shows_its_other_values_and_what_it_means(http: Http, bootstra
         assert told["documentation"]
         plain = asked()
         assert (plain["synonyms"], plain["documentation"], plain["read_only"]) == ([], None, False)
+
+
+def test_what_is_as_it_is_shows_and_may_be_asked_for_as_it_is(http: Http, bootstrap: str, admin: AdminClient) -> None:
+    http.create("fixed")
+    [described] = admin.describe_configs([ConfigResource("topic", "fixed")]).values()
+    found = described.result()["min.insync.replicas"]
+    assert (found.value, found.is_read_only, found.is_default) == ("1", True, True)
+    change(admin, "fixed", ("min.insync.replicas", SET, "1"), ("silt.flush.ms", SET, "50"))
+    change(admin, "fixed", ("min.insync.replicas", DELETE, None))
+    assert own(http, "fixed") == {"flush.ms": 50}
+    with pytest.raises(KafkaException, match="means nothing here"):
+        change(admin, "fixed", ("min.insync.replicas", SET, "2"))
+
+
+def test_throttles_of_copies_are_put_back_and_never_set(http: Http, bootstrap: str) -> None:
+    http.create("throttled", flush_ms=50)
+
+    def codes(kind: int, resource: str, setting: str) -> list[int]:
+        """Of putting it back, and of setting it."""
+        found = []
+        for operation, value in ((1, None), (0, "5")):
+            entry = {"name": setting, "config_operation": operation, "value": value}
+            named = {"resource_type": kind, "resource_name": resource, "configs": [entry]}
+            [answer] = tape.ask(CHANGE, 1, resources=[named])["responses"]
+            assert bool(answer["error_message"]) == bool(answer["error_code"])
+            found.append(answer["error_code"])
+        return found
+
+    with Tape(bootstrap) as tape:
+        assert codes(BROKER, "1", "leader.replication.throttled.rate") == [0, KafkaError.INVALID_REQUEST]
+        assert codes(BROKER, "1", "log.cleaner.threads") == [KafkaError.INVALID_REQUEST] * 2
+        of_topic = codes(TOPIC, "throttled", "follower.replication.throttled.replicas")
+        assert of_topic == [0, KafkaError.INVALID_CONFIG]
+    assert own(http, "throttled") == {"flush.ms": 50}
+
+
+def test_what_has_settings_is_listed(http: Http, bootstrap: str) -> None:
+    http.create("has-settings")
+    metrics = 16
+    with Tape(bootstrap) as tape:
+
+        def listed(version: int, **more: Any) -> set[tuple[str, int]]:
+            found = tape.ask(LIST, version, **more)
+            assert found["error_code"] == 0
+            return {(each["resource_name"], each["resource_type"]) for each in found["config_resources"]}
+
+        assert listed(0) == set()
+        assert {("has-settings", TOPIC), ("1", BROKER)} <= listed(1, resource_types=[])
+        assert listed(1, resource_types=[BROKER, metrics]) == {("1", BROKER)}
+        for kind, sentence in ((8, "log_level"), (32, "timeouts"), (9, "topics (2)")):
+            asked = {"resource_type": kind, "resource_name": "x", "configuration_keys": None}
+            [told] = tape.ask(DESCRIBE, 4, resources=[asked])["results"]
+            assert (told["error_code"], sentence in told["error_message"]) == (KafkaError.INVALID_REQUEST, True)
+        asked = {"resource_type": metrics, "resource_name": "x", "configuration_keys": None}
+        [told] = tape.ask(DESCRIBE, 4, resources=[asked])["results"]
+        assert (told["error_code"], told["configs"]) == (0, [])

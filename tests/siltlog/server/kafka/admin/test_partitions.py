@@ -29,13 +29,25 @@ def test_a_topic_grows(http: Http, admin: AdminClient, python_admin: Any) -> Non
     assert count_of(http, "grown") == 4
 
 
+@pytest.mark.rule("KF27")
+def test_a_topic_grows_with_an_assignment_of_replicas(http: Http, bootstrap: str, admin: AdminClient) -> None:
+    http.create("grown-by-node")
+    [grown] = admin.create_partitions([NewPartitions("grown-by-node", 3, [[1], [1]])]).values()
+    assert (grown.result(), count_of(http, "grown-by-node")) == (None, 3)
+    with Tape(bootstrap) as tape:
+        more = {"name": "grown-by-node", "count": 5, "assignments": [{"broker_ids": [1]}]}
+        [answer] = tape.ask(CREATE_PARTITIONS, 3, topics=[more], timeout_ms=1000)["results"]
+    assert (answer["error_code"], count_of(http, "grown-by-node")) == (KafkaError.INVALID_REPLICA_ASSIGNMENT, 3)
+    assert "2 partitions are new, and 1 are assigned" in answer["error_message"]
+
+
 @pytest.mark.parametrize(
     ("wanted", "code"),
     [
         (NewPartitions("three", 3), KafkaError.INVALID_PARTITIONS),
         (NewPartitions("three", 2), KafkaError.INVALID_PARTITIONS),
         (NewPartitions("three", 100_000), KafkaError.INVALID_PARTITIONS),
-        (NewPartitions("three", 4, [[1]]), KafkaError.INVALID_REPLICA_ASSIGNMENT),
+        (NewPartitions("three", 4, [[7]]), KafkaError.INVALID_REPLICA_ASSIGNMENT),
         (NewPartitions("absent", 4), KafkaError.UNKNOWN_TOPIC_OR_PARTITION),
         (NewPartitions("compacted", 4), KafkaError.POLICY_VIOLATION),
         (NewPartitions("_offsets", 400), KafkaError.TOPIC_AUTHORIZATION_FAILED),
