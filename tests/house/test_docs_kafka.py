@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from http_rig import Http
-from kafka_players import JAVA_VERSION, SPARK_VERSION
+from kafka_players import FLINK_CONNECTOR_VERSION, FLINK_VERSION, JAVA_VERSION, SPARK_VERSION
 from kafka_rig import WAIT_SECONDS, bootstrap_of, free_port, producer
 from kafka_tools import kafka_broker
 
@@ -92,6 +92,7 @@ def test_the_guide_names_the_clients_that_are_run() -> None:
         "kcat (librdkafka 2.0)": "1.7.1, Debian's",
         "Spark's source and sink (`spark-sql-kafka-0-10`)": SPARK_VERSION,
         "Kafka Connect, with the connectors of files": kafka_tools.VERSION,
+        f"Flink's source and sink (`flink-connector-kafka` {FLINK_CONNECTOR_VERSION})": FLINK_VERSION,
     }
 
 

@@ -171,6 +171,20 @@ def spark_player(folder: Path) -> Command:
     return ["env", *own, sys.executable, program, ":".join(map(str, jars)), folder]
 
 
+def flink_player(folder: Path) -> Command:
+    """A player for any server. Flink's own threads find its classes on the path alone, so it is compiled before."""
+    try:
+        java = find_java()
+        path = ":".join(map(str, (folder, *resolve(FLINK_JARS, java))))
+    except ConfigError as error:
+        pytest.skip(f"Flink cannot be run: {error}")
+    source = PROGRAMS / "flink" / "FlinkPlayer.java"
+    compiler = [java.executable, "-m", "jdk.compiler/com.sun.tools.javac.Main", "-nowarn"]
+    subprocess.run([*compiler, "-d", folder, "-cp", path, source], capture_output=True, check=True)
+    opened = [f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in ("lang", "util")]
+    return [java.executable, *LIGHT_JAVA, *opened, "-cp", path, "FlinkPlayer"]
+
+
 def _java(group_protocol: str) -> Callable[[Path], Command]:
     def command(_: Path) -> Command:
         try:
@@ -178,12 +192,12 @@ def _java(group_protocol: str) -> Callable[[Path], Command]:
             path = ":".join(map(str, resolve(JARS, java)))
         except ConfigError as error:
             pytest.skip(f"Kafka's client for Java cannot be run: {error}")
-        options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
-        return [java.executable, *options, "-cp", path, PROGRAMS / "java" / "Player.java", group_protocol]
+        return [java.executable, *LIGHT_JAVA, "-cp", path, PROGRAMS / "java" / "Player.java", group_protocol]
 
     return command
 
 
+LIGHT_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
 JAVA_VERSION = "3.9.1"
 JARS = JarSet(
     "kafka-player",
@@ -200,6 +214,19 @@ SPARK_JARS = JarSet(
     SPARK_VERSION,
     (("org.apache.spark", "spark-sql-kafka-0-10_2.13", SPARK_VERSION),),
     IN_SPARK,
+)
+FLINK_VERSION, FLINK_CONNECTOR_VERSION = "2.2.1", "5.0.0-2.2"
+FLINK_JARS = JarSet(
+    "kafka-flink",
+    FLINK_VERSION,
+    (
+        ("org.apache.flink", "flink-connector-kafka", FLINK_CONNECTOR_VERSION),
+        *(
+            ("org.apache.flink", module, FLINK_VERSION)
+            for module in ("flink-connector-base", "flink-clients", "flink-streaming-java")
+        ),
+    ),
+    (),
 )
 _RUNNING = "KafkaJSNonRetriableError: The consumer group must have no running instances, current state: Stable"
 # It does not read the answer to a token that does not count, and goes on.
