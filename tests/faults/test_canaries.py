@@ -29,7 +29,7 @@ from siltlog.testing import running_server
 REDIS = "canary-of-redis-5a7f/@:x"
 KEY = make_key(lambda count: b"canary-of-the-key-0a1b2c3d4e5f6071"[:count].ljust(count, b"x"))
 JWT = "eyJhbGciOiJSUzI1NiJ9.Y2FuYXJ5LW9mLWEtdG9rZW4tMTIzNDU2.Y2FuYXJ5LXNpZ25hdHVyZQ"
-WAIT_SECONDS = 60
+WAIT_SECONDS = 240
 CHILDREN = 4
 """Of a server, with its Valkey: a job every second is one, and what it starts."""
 

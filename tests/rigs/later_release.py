@@ -16,7 +16,7 @@ class Beat(EarlierBeat, frozen=True, kw_only=True):
 _CHANGES = {
     "infra/cluster/beat.py": (
         ("class Beat(msgspec", "class EarlierBeat(msgspec"),
-        ("\n\nclass _Format(", _MORE + "\n\nclass _Format("),
+        ("\n\n_beats = ", _MORE + "\n\n_beats = "),
     ),
     "infra/cluster/view.py": (
         ("    wishes: Mapping[str, str] = {}", '    mood: str = "cheerful"\n    wishes: Mapping[str, str] = {}'),
