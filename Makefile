@@ -64,8 +64,8 @@ test-clients: java $(JARS) ## Drive servers by clients of others: browsers, Go, 
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 4 --dist loadfile -m client $(ARGS)
 
 coverage: LEAST ?= 90
-coverage: java $(JARS) ## Run the tests, and say how much of each room they run; quickest on Python 3.12+ (LEAST=0 with ARGS for some)
-	@env -u PYTHONDONTWRITEBYTECODE LEAST=$(LEAST) $(BIN)/python tests/rigs/rooms_covered.py \
+coverage: java $(JARS) ## Run the tests, and say how much of each room they run; quickest on Python 3.12+ (LEAST=0 ADD=1 with ARGS: in parts)
+	@env -u PYTHONDONTWRITEBYTECODE LEAST=$(LEAST) ADD=$(ADD) $(BIN)/python tests/rigs/rooms_covered.py \
 		-n 5 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-deploy: java $(JARS) ## Build and run images, units, proxies and charts, with tools that it installs (half an hour, cold)

@@ -18,7 +18,7 @@ from small_disk import SmallDisk
 
 from siltlog.server_process import ServerProcess
 
-PATIENCE_S = 60
+PATIENCE_S = 150
 REFUSED = "NOT_ENOUGH_REPLICAS"
 EXIT_FATAL = 70
 BREAKABLE = """
@@ -153,6 +153,7 @@ def is_refused(server: ServerProcess) -> bool:
 
 @pytest.mark.rule("P9", "KF4")
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_producer_of_kafka_waits_for_room_on_the_logs_disk(
     make_server: StartServer, small_disk: SmallDisk, tmp_path: Path
 ) -> None:

@@ -1,7 +1,8 @@
 """How much of each room the tests run: lines and branches, those of servers and jobs in child processes among them.
 
-`make coverage` runs all tests so, and ends with 1 where a room is below LEAST, or a test failed. A process that is
-killed takes what it counted along: what only such a one ran counts as not run.
+`make coverage` runs all tests so, and ends with 1 where a room is below LEAST, or a test failed. With ADD=1 it adds to
+what earlier runs counted, so that it can be had in parts. A process that is killed takes what it counted along: what
+only such a one ran counts as not run.
 """
 
 import json
@@ -97,13 +98,14 @@ def settings(folder: Path) -> Path:
 
 
 def main() -> None:
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    FOLDER.mkdir(parents=True)
+    if not os.environ.get("ADD"):
+        shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir(parents=True, exist_ok=True)
     rc = f"--rcfile={settings(FOLDER)}"
     coverage = [sys.executable, "-m", "coverage"]
     tests = ["-m", "pytest", "--timeout", str(TEST_SECONDS_MAX), "-o", f"faulthandler_timeout={TEST_SECONDS_MAX + 60}"]
     ran = subprocess.run([*coverage, "run", rc, *tests, *sys.argv[1:]], cwd=TOP, check=False)
-    for command in (["combine", "--quiet"], ["json", "--quiet"], ["html", "--quiet"]):
+    for command in (["combine", "--quiet", "--append"], ["json", "--quiet"], ["html", "--quiet"]):
         subprocess.run([*coverage, command[0], rc, *command[1:]], cwd=TOP, check=True)
     files = json.loads((FOLDER / "coverage.json").read_text("utf-8"))["files"]
     found = shares(files)

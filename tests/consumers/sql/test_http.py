@@ -25,7 +25,9 @@ from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
 
 PAUSE_SECONDS = 0.04
-"""Between one publish and the next; without one, publishing would take most of what a query needs."""
+PAUSE_SHARE = 4
+"""Between one publish and the next, and of what the last one took; without a pause, publishing would take most of what
+a query needs."""
 EVERYTHING = 'select "partition", "offset", string(value) as v from "{topic}" order by all'
 
 
@@ -103,17 +105,17 @@ def test_the_table_and_the_head_are_one(http: Http, topic: str) -> None:
 
 @pytest.mark.rule("SQ1")
 def test_a_record_is_there_once_while_it_moves_into_the_table() -> None:
-    with running_server(redis_url=NO_REDIS, flush_ms=60) as own:
+    with running_server(redis_url=NO_REDIS, flush_ms=150) as own:
         http = Http(own.url)
         http.create("moving", 2)
         acknowledged, stop = [0], threading.Event()
 
         def publishing() -> None:
             while not stop.is_set():
-                first = acknowledged[0]
+                first, began = acknowledged[0], time.monotonic()
                 publish(http, "moving", *range(first, first + 50))
                 acknowledged[0] += 50
-                time.sleep(PAUSE_SECONDS)
+                time.sleep(max(PAUSE_SECONDS, PAUSE_SHARE * (time.monotonic() - began)))
 
         thread = threading.Thread(target=publishing)
         thread.start()
