@@ -232,7 +232,7 @@ _RUNNING = "KafkaJSNonRetriableError: The consumer group must have no running in
 # It does not read the answer to a token that does not count, and goes on.
 _UNREAD = "SASLAuthenticationError|Closed connection"
 _AWAY = "Broker transport failure"
-_NOT_IN_METADATA = "not present in metadata after 5000 ms."
+_NOT_IN_METADATA = "not present in metadata after 15000 ms."
 
 CLIENTS = {
     "franz-go": Client(_go("franz"), ("zstd", "snappy")),

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from kafka_rig import WAIT_SECONDS, Tape, free_port
+from kafka_rig import Tape, free_port
 
 from siltlog.pipelines.spark.jars import JarSet, resolve
 from siltlog.pipelines.spark.java import find_java
@@ -19,6 +19,8 @@ VERSION = "4.3.0"
 MODULES = ("kafka-tools", "kafka_2.13", "connect-file")
 JARS = JarSet("kafka-tools", VERSION, tuple(("org.apache.kafka", module, VERSION) for module in MODULES), ())
 SOURCE = Path(__file__).with_name("KafkaTools.java")
+START_SECONDS_MAX = 200.0
+"""A broker takes a dozen seconds of a processor to start."""
 PLACES = {
     "kafka-acls": "org.apache.kafka.tools.AclCommand",
     "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
@@ -119,7 +121,7 @@ def kafka_broker(folder: Path, *settings: str, also: Sequence[str] = ()) -> Iter
         broker = subprocess.Popen([*java, "kafka.Kafka", str(properties)], cwd=folder, stdout=log, stderr=log)
         try:
             bootstrap = f"127.0.0.1:{port}"
-            end = time.monotonic() + WAIT_SECONDS
+            end = time.monotonic() + START_SECONDS_MAX
             while not _answers(bootstrap):
                 assert broker.poll() is None and time.monotonic() < end, (folder / "broker.log").read_text()[-2000:]
                 time.sleep(0.1)

@@ -10,7 +10,7 @@ from connect_worker import DISTRIBUTED, STANDALONE, Settings, Worker
 
 from siltlog.infra.errors import ConfigError
 
-pytestmark = [pytest.mark.client, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.client, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 class Files:

@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_players import PARTITIONS, Player, flink_player, places, rows, without_offset
 from kafka_rig import WAIT_SECONDS
 
-pytestmark = [pytest.mark.client, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.client, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

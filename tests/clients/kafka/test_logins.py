@@ -17,7 +17,7 @@ from tls_rig import Made, client_of
 
 from siltlog.infra.security.keys import read_key
 
-pytestmark = [pytest.mark.client, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.client, pytest.mark.timeout(600)]
 Login = dict[str, str]
 
 

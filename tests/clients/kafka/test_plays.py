@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_players import CLIENTS, PARTITIONS, Client, Player, Said, places, rows, without_offset
 from kafka_rig import WAIT_SECONDS
 
-pytestmark = [pytest.mark.client, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.client, pytest.mark.timeout(600)]
 BYTES_MAX = 10_000
 
 

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_players import PARTITIONS, Player, places, rows, spark_player, without_offset
 from kafka_rig import WAIT_SECONDS, producer
 
-pytestmark = [pytest.mark.client, pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.client, pytest.mark.spark, pytest.mark.timeout(600)]
 FIRST_MS = 1_700_000_000_000
 
 

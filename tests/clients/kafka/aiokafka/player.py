@@ -79,7 +79,7 @@ class Player:
             **self.settings,
             enable_idempotence=True,
             compression_type=None if codec == "none" else codec,
-            request_timeout_ms=5_000,
+            request_timeout_ms=15_000,
         )
         await producer.start()
         try:

@@ -109,7 +109,7 @@ public class Player {
         Map<String, Object> settings = settings();
         settings.put("compression.type", asked.get("codec").asText());
         settings.put("linger.ms", 5);
-        settings.put("max.block.ms", 5_000);
+        settings.put("max.block.ms", 15_000);
         StringSerializer text = new StringSerializer();
         try (KafkaProducer<String, String> producer = new KafkaProducer<>(settings, text, text)) {
             List<Future<?>> sent = new ArrayList<>();
