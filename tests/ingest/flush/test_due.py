@@ -19,6 +19,12 @@ from siltlog.ingest.flush.due import (
 )
 
 NOW = 1_000.0
+PACES = st.builds(
+    Pace,
+    ready_seconds=st.floats(0, NOW + 300),
+    early_bytes=st.integers(1, 4 * EARLY_BYTES),
+    awaited_seconds=st.floats(0, 600),
+)
 LOADS = st.builds(
     Load,
     topic=st.sampled_from(["a", "b"]),
@@ -30,6 +36,7 @@ LOADS = st.builds(
     pins_oldest_segment=st.booleans(),
     hidden=st.booleans(),
     awaited=st.booleans(),
+    pace=PACES,
     held_seconds=st.just(0.0) | st.floats(NOW - 10, NOW + 300),
 )
 
