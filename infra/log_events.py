@@ -213,6 +213,11 @@ EVENTS: tuple[LogEvent, ...] = (
     LogEvent("offsets_read", "offsets of groups were read"),
     LogEvent("offsets_unkept", "offsets of groups are not kept beside Redis for now", _STORE),
     LogEvent("offsets_broke", "a look at the offsets of groups failed; the next follows", _DEFECT),
+    LogEvent(
+        "group_beyond_end",
+        "a group was beyond the end of a partition, and goes on within it",
+        "look who committed such an offset: a mirror that is ahead of its records, or a log that was abandoned",
+    ),
     LogEvent("group_forgotten", "a group that nobody used was forgotten"),
     LogEvent("member_stays", "a member could not leave"),
     LogEvent("valkey_restarted", "the embedded Valkey had died and was started again", "look why: memory, the kernel"),

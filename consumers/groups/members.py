@@ -139,8 +139,12 @@ class Members:
         for key, before in told.assignment:
             if key in places:
                 fields = {"group": group, "topic": key.topic, "partition": key.partition, "policy": policy}
-                said = "a group was beyond the end of a partition, and goes on within it"
-                self._logger.warning(said, **fields, before=before, after=places[key])
+                self._logger.warning(
+                    "a group was beyond the end of a partition, and goes on within it",
+                    **fields,
+                    before=before,
+                    after=places[key],
+                )
         return replace(
             told,
             assignment=[Position(key, places.get(key, offset)) for key, offset in told.assignment],
