@@ -5,8 +5,9 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
-from typing import Any, Literal
+from typing import Any, Literal, TextIO, cast
 
 import msgspec
 import structlog
@@ -68,7 +69,7 @@ class LogOutput:
     def logger(self) -> Logger:
         """A logger of which every line comes here."""
         return structlog.wrap_logger(
-            structlog.WriteLogger(sys.stderr),
+            structlog.WriteLogger(cast(TextIO, _Lenient(sys.stderr))),
             processors=[self._wanted, structlog.processors.add_log_level, self._in_context, self._rendered],
             wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
             cache_logger_on_first_use=True,
@@ -99,6 +100,21 @@ class LogOutput:
         else:
             line = _TIMESTAMP(logger, method, line)
         return self.hide(self._renderer(logger, method, line))
+
+
+class _Lenient:
+    """Where lines go: one that cannot be written, as on a full disk, is let go, and who logged it goes on."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):
+            self._file.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._file.flush()
 
 
 _TIME = structlog.processors.TimeStamper(fmt="iso", utc=True, key="time")

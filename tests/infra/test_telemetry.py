@@ -5,6 +5,8 @@ import json
 import logging
 import subprocess
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -110,3 +112,14 @@ def test_what_libraries_say_and_nobody_catches_comes_out_alike(form: str) -> Non
         assert [line["event"] for line in documents] == ["library", "uncaught", "uncaught"]
         assert (documents[0]["logger"], documents[0]["level"]) == ("some.library", "warning")
     logging.getLogger("some.library")
+
+
+def test_a_line_that_cannot_be_written_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    went_on = False
+    with suppress(OSError), Path("/dev/full").open("w", buffering=1) as full:
+        with monkeypatch.context() as patch:
+            patch.setattr("sys.stderr", full)
+            log = logger("info", "json")
+        log.info("listening")
+        went_on = True
+    assert went_on
