@@ -16,14 +16,13 @@ import pyarrow.parquet as pq
 from benchmarks.bench import Bench
 from benchmarks.figures.figure import Figure
 from benchmarks.loads.records import table as random_records
+from benchmarks.loads.tables import new_table
 from siltlog.infra import names
 from siltlog.infra.arrow.partitioner import XXHASH64
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.columns import FILE_SCHEMA, TIMESTAMP, nulls
-from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.table.data_file import write_data_file
-from siltlog.infra.table.table import TopicTable
 
 RECORDS = 3_000_000
 QUICK_RECORDS = 50_000
@@ -65,15 +64,7 @@ def _figure(label: str, count: int, size_bytes: int, seconds: float, kind: str =
 
 def _fill(store: ObjectStore, topic: str, count: int, keys: int | None) -> int:
     """Records in files as compaction leaves them; their bytes."""
-    table = TopicTable.create(
-        store,
-        topic,
-        topic_id=str(uuid.uuid4()),
-        partitions=PARTITIONS,
-        config=TopicConfig({"retention.ms": -1}),
-        created_us=_clock.now_us(),
-        clock=_clock,
-    )
+    table = new_table(store, topic, _clock, partitions=PARTITIONS, config={"retention.ms": -1})
     table.claim(dict.fromkeys(range(PARTITIONS), 1), str(uuid.uuid4()))
     numbers = np.arange(count) if keys is None else np.random.default_rng(1).integers(0, keys, count)
     own = pa.array([b"key-%010d" % number for number in numbers.tolist()], pa.binary())

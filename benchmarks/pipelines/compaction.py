@@ -13,10 +13,10 @@ import pyarrow as pa
 from benchmarks.bench import Bench
 from benchmarks.figures.figure import Figure
 from benchmarks.loads.records import table as random_records
+from benchmarks.loads.tables import new_table
 from siltlog.infra import delta_names, names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.columns import FILE_SCHEMA, TIMESTAMP, nulls
-from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.table.data_file import DataFile, write_data_file
 from siltlog.infra.table.snapshot import TableSnapshot
@@ -130,17 +130,9 @@ def _planned_file(partition: int, number: int, now_ms: int) -> DataFile:
 
 def _filled(store: ObjectStore, case: _Case, count: int, file_records: int) -> TopicTable:
     """A topic of `count` records in files as a server writes them."""
-    config = TopicConfig({"retention.ms": -1, "cleanup.policy": case.policy})
+    config = {"retention.ms": -1, "cleanup.policy": case.policy}
     topic = case.topic
-    table = TopicTable.create(
-        store,
-        topic,
-        topic_id=str(uuid.uuid4()),
-        partitions=PARTITIONS,
-        config=config,
-        created_us=_clock.now_us(),
-        clock=_clock,
-    )
+    table = new_table(store, topic, _clock, partitions=PARTITIONS, config=config)
     table.claim(dict.fromkeys(range(PARTITIONS), 1), str(uuid.uuid4()))
     random = np.random.default_rng(1)
     files = []

@@ -15,13 +15,12 @@ import pyarrow as pa
 from benchmarks.bench import Bench
 from benchmarks.figures.figure import Figure, Point
 from benchmarks.loads.records import table as random_records
+from benchmarks.loads.tables import new_table
 from benchmarks.servers.child import ending
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.columns import FILE_SCHEMA, TIMESTAMP, nulls
-from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.store import open_store
 from siltlog.infra.table.data_file import write_data_file
-from siltlog.infra.table.table import TopicTable
 
 TOPIC = "busy"
 PARTITIONS = 50
@@ -40,15 +39,7 @@ class _Writer:
 
     def __init__(self, root: str) -> None:
         self._store = open_store(root)
-        self._table = TopicTable.create(
-            self._store,
-            TOPIC,
-            topic_id=str(uuid.uuid4()),
-            partitions=PARTITIONS,
-            config=TopicConfig({"retention.ms": -1}),
-            created_us=_clock.now_us(),
-            clock=_clock,
-        )
+        self._table = new_table(self._store, TOPIC, _clock, partitions=PARTITIONS, config={"retention.ms": -1})
         self._table.claim(dict.fromkeys(range(PARTITIONS), 1), str(uuid.uuid4()))
         self._values = random_records(FILE_RECORDS, RECORD_BYTES, keyed=False).column("value")
         self.files = 0

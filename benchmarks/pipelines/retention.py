@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from benchmarks.bench import Bench
 from benchmarks.figures.figure import Figure
+from benchmarks.loads.tables import new_table
 from siltlog.infra import delta_names, names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.settings.settings import ServerSettings
-from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.table.data_file import DataFile
 from siltlog.infra.table.delta import add_action, commit_actions, open_handle
@@ -57,15 +57,7 @@ def _fill(store: ObjectStore, files: int) -> None:
     per_partition = files // PARTITIONS
     retention_ms = 3_600_000
     now_us = _clock.now_us()
-    TopicTable.create(
-        store,
-        TOPIC,
-        topic_id=str(uuid.uuid4()),
-        partitions=PARTITIONS,
-        config=TopicConfig({"retention.ms": retention_ms}),
-        created_us=now_us,
-        clock=_clock,
-    )
+    new_table(store, TOPIC, _clock, partitions=PARTITIONS, config={"retention.ms": retention_ms})
     step = per_partition // COMMITS
     for first in range(0, step * COMMITS, step):
         expired = first < step * COMMITS * EXPIRED_PART

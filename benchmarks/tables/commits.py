@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from benchmarks.bench import Bench
 from benchmarks.figures.figure import Figure, Point
+from benchmarks.loads.tables import new_table
 from benchmarks.tables.log_only import LogOnly
 from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.columns import FILE_SCHEMA, TIMESTAMP
-from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.table.data_file import DataFile, write_data_file
 from siltlog.infra.table.table import TopicTable
@@ -103,15 +103,7 @@ class _Table:
         self._topic = topic
         self.maintained: list[float] = []
         """Seconds of each checkpoint and what follows it, since the table has its files."""
-        self.door = TopicTable.create(
-            store,
-            topic,
-            topic_id=str(uuid.uuid4()),
-            partitions=1,
-            config=TopicConfig({}),
-            created_us=_clock.now_us(),
-            clock=_clock,
-        )
+        self.door = new_table(store, topic, _clock)
         self._epoch = 0
 
     def commit_until(self, version: int) -> None:

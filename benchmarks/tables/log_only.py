@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from benchmarks.loads.tables import new_table
 from siltlog.infra import delta_names
 from siltlog.infra.clock import SystemClock
-from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.data_file import DataFile
 from siltlog.infra.table.delta import add_action, commit_actions, remove_action
 from siltlog.infra.table.entries import checkpoint_path, last_checkpoint, log_folder
-from siltlog.infra.table.table import TopicTable
 
 ACTIONS_MAX = 5_000
 """One commit has at most so many."""
@@ -26,15 +25,7 @@ class LogOnly:
     def __init__(self, store: ObjectStore, topic: str) -> None:
         self.store = store
         self.topic = topic
-        self.door = TopicTable.create(
-            store,
-            topic,
-            topic_id=str(uuid.uuid4()),
-            partitions=1,
-            config=TopicConfig({}),
-            created_us=_clock.now_us(),
-            clock=_clock,
-        )
+        self.door = new_table(store, topic, _clock)
 
     def files(self, count: int) -> list[DataFile]:
         model = DataFile(

@@ -138,10 +138,12 @@ class Members:
             return told
         for key, before in told.assignment:
             if key in places:
-                fields = {"group": group, "topic": key.topic, "partition": key.partition, "policy": policy}
                 self._logger.warning(
                     "a group was beyond the end of a partition, and goes on within it",
-                    **fields,
+                    group=group,
+                    topic=key.topic,
+                    partition=key.partition,
+                    policy=policy,
                     before=before,
                     after=places[key],
                 )

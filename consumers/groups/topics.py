@@ -160,24 +160,12 @@ class GroupTopics:
         ]
 
     async def learn(self, offsets: Iterable[PolledOffset]) -> None:
-        """Has the bounds of partitions known as far as they decide about `offsets`. Raises Unavailable where an offset
-        is above what is known, and nobody owns the partition, or its owner knows less than the table has."""
+        """Has the bounds of partitions known as far as they decide about `offsets`. Raises Unavailable where nobody
+        tells."""
         for at in offsets:
             topic = self._find(at.topic)
-            if topic is None or not 0 <= at.partition < len(topic.partitions):
-                continue
-            view = topic.partitions[at.partition]
-            if at.offset <= view.bounds().high_watermark:
-                continue
-            decided = await view.decided()
-            if decided is None or (at.offset > decided.high_watermark and await view.reaches(at.offset)):
-                why = "nobody owns it now" if decided is None else "its owner has not heard of all that its table has"
-                raise problem(
-                    "topic_unavailable",
-                    f"whether {at.topic}/{at.partition} has the offset {at.offset} is not known yet: {why}",
-                    topic=at.topic,
-                    partition=at.partition,
-                )
+            if topic is not None and 0 <= at.partition < len(topic.partitions):
+                await self._decided(topic, at.partition, at.offset)
 
     async def beyond(self, positions: Iterable[Position]) -> dict[Key, Bounds]:
         """The bounds of partitions that end before the offset of their position, as far as their owners say so."""
@@ -185,17 +173,32 @@ class GroupTopics:
         for key, offset in positions:
             if not self.has(key):
                 continue
-            view = self._log.topic(key.topic).partitions[key.partition]
-            if offset <= view.bounds().high_watermark:
-                continue
             try:
-                bounds = await view.decided()
-                if bounds is not None and offset > bounds.high_watermark and not await view.reaches(offset):
-                    found[key] = bounds
+                bounds = await self._decided(self._log.topic(key.topic), key.partition, offset)
             except SiltlogError:
                 # Whoever reads there hears of it.
                 continue
+            if offset > bounds.high_watermark:
+                found[key] = bounds
         return found
+
+    async def _decided(self, topic: TopicView, partition: int, offset: int) -> Bounds:
+        """The bounds of a partition, as far as they decide about `offset`. Raises Unavailable where it is above what is
+        known, and nobody owns the partition, or its owner knows less than the table has."""
+        view = topic.partitions[partition]
+        bounds = view.bounds()
+        if offset <= bounds.high_watermark:
+            return bounds
+        decided = await view.decided()
+        if decided is None or (offset > decided.high_watermark and await view.reaches(offset)):
+            why = "nobody owns it now" if decided is None else "its owner has not heard of all that its table has"
+            raise problem(
+                "topic_unavailable",
+                f"whether {topic.name}/{partition} has the offset {offset} is not known yet: {why}",
+                topic=topic.name,
+                partition=partition,
+            )
+        return decided
 
     def commits(
         self,

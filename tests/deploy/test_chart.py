@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import socket
 import subprocess
 import tomllib
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from urllib.request import Request, urlopen
 import jsonschema
 import pytest
 import yaml
+from ports import free_port
 from secured_cluster_rig import secured_cluster
 
 from siltlog.cli.main import COMMANDS
@@ -367,9 +367,3 @@ def test_three_nodes_form_a_cluster_so_and_go_on_without_one(render: Render, tmp
 
         # Who does not own it is told how its end moves a moment later.
         secured.nodes.until(lambda: values() == ["first"] * 3 + ["after"], "it has all of them, once", 10)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port

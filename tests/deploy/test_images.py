@@ -4,13 +4,13 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from images import Builder, Container, Image
+from ports import free_port
 
 from siltlog import Admin, Consumer, Producer
 
@@ -55,12 +55,6 @@ def volume(tmp_path: Path) -> Path:
     os.chown(folder, 10001, 10001)
     tmp_path.chmod(0o755)
     return folder
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def on_loopback(port: int) -> dict[str, str]:

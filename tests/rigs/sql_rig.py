@@ -1,7 +1,5 @@
 """Queries that do not end by themselves, and the processes that run them."""
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from processes import stat_of
@@ -9,15 +7,7 @@ from processes import stat_of
 from siltlog.consumers.sql.process import MODULE
 
 ENDLESS = "with recursive r as (select 1 as n union all select n + 1 from r) select count(*) from r, {topic}"
-SECONDS_MAX = 60.0
 BUSY_TICKS = 80
-
-
-def until(met: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not met():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def children_of(pid: int) -> list[int]:

@@ -165,6 +165,11 @@ class OwnersLead:
         return self._known[1]
 
 
+def numbers(leaders: Leaders, reached: Address) -> set[int]:
+    """The numbers of the nodes that clients can call."""
+    return {broker.node_id for broker in leaders.brokers(reached)}
+
+
 def destined(leaders: Leaders, topic: str) -> int:
     """The number of the node that has a topic, or is about to have it."""
     to = leaders.going_to(topic)

@@ -15,7 +15,7 @@ from siltlog.server.kafka.admin.assignments import UNSAID, Misassigned, by_parti
 from siltlog.server.kafka.admin.configs import told_configs
 from siltlog.server.kafka.at_owner import AtOwner, Change
 from siltlog.server.kafka.call import Answer, Call
-from siltlog.server.kafka.leaders import Leaders
+from siltlog.server.kafka.leaders import Leaders, numbers
 from siltlog.server.kafka.metadata import CREATED
 from siltlog.server.kafka.topic_ids import TopicIds, id_bytes
 
@@ -87,9 +87,8 @@ class TopicsKept:
 
     def _assigned(self, call: Call, assignments: Sequence[Mapping[str, Any]]) -> tuple[str, int]:
         """The node that is to own a topic, and how many partitions that has. Raises Misassigned."""
-        brokers = self._leaders.brokers(call.session.connection.own_address)
         assigned = by_partition(assignments)
-        leader = leader_of(assigned, {broker.node_id for broker in brokers})
+        leader = leader_of(assigned, numbers(self._leaders, call.session.connection.own_address))
         return self._leaders.node(leader), len(assigned)
 
     async def delete(self, call: Call) -> Answer:

@@ -4,9 +4,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
+import waiting
 
 from siltlog.consumers.library.consumer import Consumer
 from siltlog.infra import errors
@@ -18,6 +20,8 @@ from siltlog.ingest.library.producer import Producer
 from siltlog.testing import running_server
 
 PARTITIONS = 4
+
+until = partial(waiting.until, seconds=30.0)
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +47,6 @@ def publish(url: str, topic: str, first: int, stop: int) -> None:
 def committed(url: str, group: str) -> int:
     with Admin(url) as admin:
         return sum(admin.group_offsets(group).values())
-
-
-def until(true: Callable[[], bool], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.01)
 
 
 def test_what_is_done_is_committed_on_leaving(url: str, topic: str) -> None:

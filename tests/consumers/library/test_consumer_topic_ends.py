@@ -1,9 +1,10 @@
 """Topics that are deleted, and created again, under a member that has read of them."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 
 import pytest
+import waiting
 
 from siltlog.consumers.library.consumer import Consumer
 from siltlog.consumers.library.record import ConsumerRecord
@@ -12,6 +13,8 @@ from siltlog.infra.client.record import TopicPartition
 from siltlog.infra.errors import Fenced
 from siltlog.ingest.library.producer import Producer
 from siltlog.testing import running_server
+
+until = partial(waiting.until, seconds=30.0)
 
 
 @pytest.fixture(scope="module")
@@ -23,13 +26,6 @@ def url() -> Iterator[str]:
 @pytest.fixture
 def topic(url: str, request: pytest.FixtureRequest) -> str:
     return "".join(letter if letter.isalnum() else "-" for letter in request.node.name)[:150]
-
-
-def until(true: Callable[[], object], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.01)
 
 
 def create(url: str, topic: str, value: str, count: int) -> None:

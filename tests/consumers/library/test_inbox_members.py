@@ -3,9 +3,11 @@
 import os
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
+import waiting
 
 from siltlog.consumers.library.consumer import Consumer
 from siltlog.infra import errors
@@ -13,6 +15,8 @@ from siltlog.infra.client.admin import Admin
 from siltlog.infra.client.record import TopicPartition
 from siltlog.ingest.library.producer import Producer
 from siltlog.testing import running_server
+
+until = partial(waiting.until, seconds=30.0)
 
 
 @pytest.fixture(scope="module")
@@ -38,13 +42,6 @@ def publish(url: str, topic: str, first: int, stop: int) -> None:
 def send(url: str, topic: str, value: bytes, partition: int) -> None:
     with Producer(url) as producer:
         producer.send(topic, value, partition=partition)
-
-
-def until(true: Callable[[], bool], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.01)
 
 
 def poll_all(consumer: Consumer, count: int) -> list[int]:

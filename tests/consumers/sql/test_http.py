@@ -17,7 +17,8 @@ import pytest
 from chaos import CHAOS
 from http_rig import NO_REDIS, Http, Reply
 from s3_server import S3Server
-from sql_rig import ENDLESS, SECONDS_MAX, children_of, is_busy, until
+from sql_rig import ENDLESS, children_of, is_busy
+from waiting import SECONDS_MAX, until
 
 from siltlog.consumers.sql.http import QUERIES_MAX, ROWS_MAX
 from siltlog.infra import names

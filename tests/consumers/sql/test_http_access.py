@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import pytest
 from callers_rig import Answer, Caller, Keys, asking_server, role
 from http_rig import NO_REDIS
-from sql_rig import ENDLESS, children_of, is_busy, until
+from sql_rig import ENDLESS, children_of, is_busy
+from waiting import until
 
 from siltlog.server_process import ServerProcess
 

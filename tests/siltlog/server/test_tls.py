@@ -8,7 +8,7 @@ import signal
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ import trustme
 import urllib3
 from http_rig import NO_REDIS, Http, exchange
 from tls_rig import Made, client_of, serial_of
+from waiting import until
 from websockets.sync.client import connect
 
 from siltlog.infra import names
@@ -57,13 +58,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Made:
 def server(shared: Made) -> Iterator[ServerProcess]:
     with running_server(**settings_of(shared)) as server:
         yield server
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come to pass"
-        time.sleep(0.05)
 
 
 def hang_up(server: ServerProcess) -> None:
@@ -181,7 +175,7 @@ def test_jobs_of_the_schedule_need_no_authority_to_call_it(made: Made) -> None:
         http = Http(server.url, client_of(made))
         http.create("t", retention_records=1)
         assert http.publish("t", *({"value": "x"} for _ in range(5)), query="?acks=table").status == 200
-        eventually(lambda: bool(http.get("/v1/jobs").json["jobs"]), 240)
+        until(lambda: bool(http.get("/v1/jobs").json["jobs"]), 240)
         [*_, job] = http.get("/v1/jobs").json["jobs"]
         assert (job["job"], job["outcome"]) == ("retain", "succeeded")
 
@@ -240,9 +234,9 @@ def test_certificates_are_replaced_under_load_and_no_request_fails(shared: Made,
     for _ in range(5):
         shared.issue()
         hang_up(server)
-        eventually(lambda: serial_served(http) not in seen)
+        until(lambda: serial_served(http) not in seen)
         seen.add(serial_served(http))
-        eventually(partial(went_on, list(done)))
+        until(partial(went_on, list(done)))
     stop.set()
     for thread in threads:
         thread.join()
@@ -255,7 +249,7 @@ def test_what_changed_is_seen_without_being_told(shared: Made, server: ServerPro
     http = Http(server.url, client_of(shared))
     first = serial_served(http)
     shared.issue()
-    eventually(lambda: serial_served(http) != first)
+    until(lambda: serial_served(http) != first)
 
 
 @pytest.mark.rule("A20")
@@ -267,7 +261,7 @@ def test_a_pair_that_does_not_fit_leaves_the_old_one(shared: Made, server: Serve
         another = shared.authority.issue_cert("localhost")
         another.private_key_pem.write_to_path(str(shared.files.key))
         hang_up(server)
-        eventually(lambda: "tls:" in str(http.get("/readyz").json["warnings"]))
+        until(lambda: "tls:" in str(http.get("/readyz").json["warnings"]))
         [warning] = [text for text in http.get("/readyz").json["warnings"] if text.startswith("tls:")]
         assert "the one before is: the key in " in warning
         assert http.get("/readyz").status == 200
@@ -276,7 +270,7 @@ def test_a_pair_that_does_not_fit_leaves_the_old_one(shared: Made, server: Serve
     assert "is not that of the certificate" in server.log_path.read_text()
     shared.issue()
     hang_up(server)
-    eventually(lambda: serial_served(http) != first)
+    until(lambda: serial_served(http) != first)
     assert "tls:" not in str(http.get("/readyz").json["warnings"])
 
 
@@ -358,12 +352,12 @@ def give_way(http: Http, server: ServerProcess) -> bool:
     try:
         for number in range(count):
             if number == count - left:
-                until = time.monotonic() + HANDSHAKE_SECONDS
+                end = time.monotonic() + HANDSHAKE_SECONDS
             half.append(plain.connect())
             half[-1].sendall(b"\x16\x03\x01\x02\x00\x01")
             if number % 500 == 499:
                 assert http.get("/readyz", Connection="close").status == 200
-        while (found := descriptors(server)) >= left and time.monotonic() < until:
+        while (found := descriptors(server)) >= left and time.monotonic() < end:
             time.sleep(0.05)
         assert http.get("/readyz", Connection="close").status == 200
         return found < left
@@ -383,7 +377,7 @@ def test_a_handshake_that_stands_still_is_ended(shared: Made, server: ServerProc
         begun = time.monotonic()
         assert half.recv(1) == b""
         assert 5 < time.monotonic() - begun < 40
-    eventually(lambda: "handshakes of TLS failed" in server.log_path.read_text())
+    until(lambda: "handshakes of TLS failed" in server.log_path.read_text())
 
 
 def test_connections_of_one_address_are_bounded(made: Made) -> None:
@@ -395,6 +389,6 @@ def test_connections_of_one_address_are_bounded(made: Made) -> None:
         with pytest.raises(OSError):
             http.connect()
         few.pop().close()
-        eventually(lambda: comes_in(http))
+        until(lambda: comes_in(http))
         for connection in few:
             connection.close()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from browser import Page, needs_chromium
 from http_rig import Http
-from sql_rig import until
+from waiting import until
 
 from siltlog import Consumer
 from siltlog.server_process import ServerProcess

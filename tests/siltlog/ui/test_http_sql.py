@@ -9,7 +9,8 @@ import pytest
 from access_rig import as_caller, secured_server
 from browser import Page, needs_chromium
 from http_rig import NO_REDIS, Http
-from sql_rig import ENDLESS, children_of, until
+from sql_rig import ENDLESS, children_of
+from waiting import until
 
 from siltlog.infra import names
 from siltlog.server_process import ServerProcess

@@ -8,7 +8,7 @@ from siltlog.infra.errors import SiltlogError
 from siltlog.infra.kafka.errors import KafkaError, kafka_error
 from siltlog.server.kafka.admin.assignments import Misassigned, leader_of
 from siltlog.server.kafka.call import Answer, Call
-from siltlog.server.kafka.leaders import NOBODY, Leaders, destined
+from siltlog.server.kafka.leaders import NOBODY, Leaders, destined, numbers
 from siltlog.server.kafka.turns import in_turns
 
 Move = Callable[[str, str], Awaitable[None]]
@@ -99,8 +99,7 @@ class Leading:
         assigned = {number: replicas for number, replicas in wanted.items() if replicas is not None}
         if not assigned:
             return self._canceled(self._leaders.going_to(name))
-        brokers = self._leaders.brokers(call.session.connection.own_address)
-        leader = leader_of(assigned, {broker.node_id for broker in brokers})
+        leader = leader_of(assigned, numbers(self._leaders, call.session.connection.own_address))
         if any(len(replicas) > 1 for replicas in assigned.values()):
             raise Misassigned(_COPIES)
         if leader == destined(self._leaders, name):

@@ -14,7 +14,7 @@ from siltlog.server.kafka.admin.assignments import Misassigned, leader_of
 from siltlog.server.kafka.admin.checked import check_change
 from siltlog.server.kafka.at_owner import AtOwner, Change
 from siltlog.server.kafka.call import Answer, Call
-from siltlog.server.kafka.leaders import Leaders, destined
+from siltlog.server.kafka.leaders import Leaders, destined, numbers
 
 _GROWN = 200
 """The status by which HTTP answers it."""
@@ -85,9 +85,9 @@ class Partitions:
         """Raises Misassigned unless it is the topic's owner that is to lead its new partitions."""
         if len(assignments) != len(new):
             raise Misassigned(f"{len(new)} partitions are new, and {len(assignments)} are assigned: assign each once")
-        brokers = self._leaders.brokers(call.session.connection.own_address)
         assigned = {number: each["broker_ids"] for number, each in zip(new, assignments, strict=True)}
-        leader, owner = leader_of(assigned, {broker.node_id for broker in brokers}), destined(self._leaders, topic)
+        leader = leader_of(assigned, numbers(self._leaders, call.session.connection.own_address))
+        owner = destined(self._leaders, topic)
         if leader != owner:
             raise Misassigned(
                 f"node {owner} leads the topic {topic} in all its partitions: name it first in each, or move the topic"

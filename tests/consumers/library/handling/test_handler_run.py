@@ -6,12 +6,13 @@ import signal
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import started
+from waiting import until
 
 from siltlog.consumers.library.async_consumer import AsyncConsumer
 from siltlog.consumers.library.consumer import Consumer
@@ -66,13 +67,6 @@ def dead(url: str, topic: str) -> list[tuple[int, dict[str, str]]]:
         return sorted(
             (number(record), {name: (value or b"").decode() for name, value in record.headers}) for record in consumer
         )
-
-
-def until(true: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("workers", [1, 3])

@@ -13,7 +13,7 @@ import pytest
 from access_rig import Secured, secured_server
 from http_rig import Http
 from jsonschema import Draft7Validator
-from sql_rig import until
+from waiting import until
 
 from siltlog.cli.main import run
 from siltlog.infra import names

@@ -16,8 +16,8 @@ from cluster_rig import STEADY_MS, cluster
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_rig import Client, Member, Problem, Said, client_at, free_port, port_of, served
 from http_rig import NO_REDIS, Http
-from sql_rig import until
 from tls_rig import Made, serial_of
+from waiting import until
 
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.grpc.arrivals import DATA, END_STREAM, HEADERS

@@ -8,7 +8,7 @@ import pytest
 import urllib3
 from http_rig import NO_REDIS, Http
 from ports import free_port
-from sql_rig import until
+from waiting import until
 
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.metrics import catalogue

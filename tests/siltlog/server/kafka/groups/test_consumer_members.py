@@ -16,6 +16,7 @@ from kafka_members import Reader
 from kafka_members import until as until_all
 from kafka_rig import WAIT_SECONDS, Tape, free_port, served
 from kafka_tools import KafkaTools
+from waiting import until
 
 import siltlog
 from siltlog.infra.kafka.errors import KafkaError
@@ -246,13 +247,6 @@ def test_members_over_http_and_of_kafka_share_one_group(both: Both, made: Any, t
     assert held == {a.id: kept, "h": set(gained)}
     codes = [each["error_code"] for each in a.tape.ask(DESCRIBE, 0, group_ids=["nobody", ""])["groups"]]
     assert codes == [KafkaError.GROUP_ID_NOT_FOUND] * 2
-
-
-def until(holds: Any) -> None:
-    end = time.monotonic() + WAIT_SECONDS
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 @pytest.mark.rule("KF18")
