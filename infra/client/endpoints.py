@@ -56,7 +56,7 @@ class Endpoints:
 
     def send(self, request: Request, *, hasty: bool = False) -> "Send":
         """Says where a request goes, and how it is sent there; `hasty`: it can be sent to another node after this."""
-        if hasty and self.view and len(self._all) > 1 and request.node_timeout_ms is not None:
+        if hasty and len(self._all) > 1 and request.node_timeout_ms is not None:
             request = replace(request, read_timeout_ms=min(request.answer_timeout_ms, request.node_timeout_ms))
         if request.leaves and self.view and len(self._all) > 1:
             request = replace(request, cut=Cut())

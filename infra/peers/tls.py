@@ -4,9 +4,12 @@ import ssl
 from collections.abc import Sequence
 from pathlib import Path
 
+from siltlog.infra.clock import MICROS_PER_SECOND, Clock
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.telemetry import Logger
 
+SETTLING_SECONDS = 5.0
+"""For so long after one changed, files that do not fit each other are being replaced, and no error."""
 HOST_MISMATCHES = frozenset((62, 64))
 """What OpenSSL says of a certificate that names other hosts, or other addresses."""
 
@@ -14,17 +17,18 @@ HOST_MISMATCHES = frozenset((62, 64))
 class PeerTls:
     """Used on one event loop. Connections that are open stay when files change."""
 
-    def __init__(self, certificate: str, key: str, authorities: str, logger: Logger) -> None:
+    def __init__(self, certificate: str, key: str, authorities: str, clock: Clock, logger: Logger) -> None:
         """Files in PEM, empty where there is none. Without `authorities` those count that this system trusts, and what
         the file of the own certificate has besides.
 
         Raises ConfigError that names the file and what is wrong with it.
         """
         self._certificate, self._key, self._authorities = certificate, key, authorities
-        self._logger = logger
+        self._clock, self._logger = clock, logger
         self._state = self._look()
         self._context = self._loaded()
         self._problem = ""
+        self._told = ""
 
     def context(self) -> ssl.SSLContext:
         """Returns a context made of the files as they are, or as they were last when they do not fit each other."""
@@ -34,12 +38,18 @@ class PeerTls:
                 self._context = self._loaded()
             except ConfigError as error:
                 # Files change one by one: the next connection tries again.
-                if error.detail != self._problem:
-                    self._logger.error("the changed files of TLS are not used for other nodes", reason=error.detail)
+                self._tell(error.detail, state)
                 self._problem = error.detail
             else:
-                self._state, self._problem = state, ""
+                self._state, self._problem, self._told = state, "", ""
         return self._context
+
+    def _tell(self, problem: str, state: Sequence[tuple[int, int, int] | None]) -> None:
+        changed_us = max((version[2] for version in state if version is not None), default=0) // 1_000
+        is_settling = 0 <= self._clock.now_us() - changed_us < SETTLING_SECONDS * MICROS_PER_SECOND
+        if not is_settling and problem != self._told:
+            self._logger.error("the changed files of TLS are not used for other nodes", reason=problem)
+            self._told = problem
 
     def _look(self) -> Sequence[tuple[int, int, int] | None]:
         """Tells versions of the files apart."""

@@ -75,7 +75,10 @@ class Outbox:
             self._bookkeep(lane, finished)
         for batch in finished:
             batch.finish()
-        return None if step is None else Departure(lane, step, self._endpoints.send(step.request), now)
+        if step is None:
+            return None
+        hasty = step.publish is None and not lane.waits
+        return Departure(lane, step, self._endpoints.send(step.request, hasty=hasty), now)
 
     def arrive(self, departure: Departure, result: Response | ConnectionFailed) -> None:
         """Takes what came of a request."""
@@ -83,6 +86,9 @@ class Outbox:
         now = self._clock.monotonic()
         error = failure_of(result, departure.send.url, step.request, self._endpoints)
         with lane.lock:
+            if step.publish is None:
+                left = departure.send.request.answer_timeout_ms < step.request.answer_timeout_ms
+                lane.waits = left and isinstance(result, ConnectionFailed) and result.sent
             try:
                 assert error is not None or isinstance(result, Response)
                 lane.resolve(step, result if error is None else error, now)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ a word between requests. A retry is the same request, byte for byte. What answer
 import threading
 from collections.abc import Callable
 
-from siltlog.infra.client.core import Response, json_request
+from siltlog.infra.client.core import NODE_TIMEOUT_MS, Response, json_request
 from siltlog.infra.errors import SiltlogError, Unavailable
 from siltlog.ingest.library.answers import Answers
 from siltlog.ingest.library.batch import Batch
@@ -33,6 +33,9 @@ class TopicLane:
         self.due: float | None = None
         """When `next_step` has something to do, beside a batch that it was not given yet."""
         self.idle = True
+        self.waits = False
+        """Whether its next question waits for one node for as long as it may: the one before left a node that said
+        nothing for NODE_TIMEOUT_MS, and what takes long at any node must be answered at some time."""
         self._options = options
         self._limits = limits
         self._placer = Placer(topic, limits, jitter)
@@ -148,7 +151,8 @@ class TopicLane:
         elif self._lookup == "limits":
             request = json_request("GET", "/v1/cluster")
         elif self._lookup == "claim":
-            request = json_request("POST", self._answers.identity.claim_path(self.topic), repeatable=True)
+            path = self._answers.identity.claim_path(self.topic)
+            request = json_request("POST", path, repeatable=True, node_timeout_ms=NODE_TIMEOUT_MS)
         else:
             return None
         return Step(request, lookup=self._lookup, identity=self._answers.identity)

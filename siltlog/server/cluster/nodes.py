@@ -98,10 +98,11 @@ class Nodes:
             lambda _: membership.look_soon(),
             membership.addresses,
         )
+        tls = PeerTls(settings.tls_cert, settings.tls_key, settings.tls_peer_ca, node.clock, node.logger)
         self.peers = Peers(
             key,
             node.clock,
-            context=PeerTls(settings.tls_cert, settings.tls_key, settings.tls_peer_ca, node.logger).context,
+            context=tls.context,
             access_version=lambda: security.book.document.number if security else 0,
         )
         self.keepers = KeeperCalls(self.routes, self.peers, node.clock, self._make_offsets)

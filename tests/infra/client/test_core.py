@@ -333,11 +333,11 @@ def test_a_node_that_says_nothing_is_left_for_another_which_is_waited_for() -> N
     nodes.answered(A, of_view(3))
     assert asked(nodes) == [(A, 5_500), (B, 10_500)]
     assert asked(nodes, 0) == [(B, 5_500), (A, 10_500)], "also what is tried once"
-    # Where there is nobody else, or no cluster.
+    assert asked(Endpoints([A, B])) == [(A, 5_500), (B, 10_500)], "also before any has said that it is a node"
+    # Where there is nobody else.
     alone = Endpoints(A)
     alone.answered(A, of_view(3))
     assert asked(alone) == [(A, 10_500), (A, 10_500)]
-    assert asked(Endpoints([A, B])) == [(A, 10_500), (B, 10_500)]
     with pytest.raises(OutcomeUnknown):
         asked(alone, 0)
 

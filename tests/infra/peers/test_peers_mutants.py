@@ -353,7 +353,9 @@ def nodes_are_asked_whose_certificate_fits(seed: int, folder: Path) -> None:
     made = Made(folder / "ours", ours)
     path = folder / "authorities.pem"
     ours.cert_pem.write_to_path(str(path))
-    tls = PeerTls(str(made.files.certificate), str(made.files.key), str(path), logger("critical", "json"))
+    tls = PeerTls(
+        str(made.files.certificate), str(made.files.key), str(path), SystemClock(), logger("critical", "json")
+    )
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     theirs.issue_cert(hosts[0]).configure_cert(server)
     for host in hosts:

@@ -1,18 +1,25 @@
 """The certificates of nodes: whose count, and which files are used when they change."""
 
+import os
 import ssl
+import time
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from tls_rig import Made
 
+from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import ConfigError
-from siltlog.infra.peers.tls import PeerTls
+from siltlog.infra.peers.tls import SETTLING_SECONDS, PeerTls
 from siltlog.infra.telemetry import logger
 
 
-def peer_tls(made: Made, authorities: str = "") -> PeerTls:
-    return PeerTls(str(made.files.certificate), str(made.files.key), authorities, logger("critical", "json"))
+def peer_tls(made: Made, authorities: str = "", key: Path | None = None, log: Any = None) -> PeerTls:
+    files = made.files
+    log = log or logger("critical", "json")
+    return PeerTls(str(files.certificate), str(key or files.key), authorities, SystemClock(), log)
 
 
 def authorities_of(context: ssl.SSLContext) -> int:
@@ -35,6 +42,24 @@ def test_files_that_change_are_used_once_they_fit(tmp_path: Path) -> None:
 
 
 @pytest.mark.rule("CR14")
+def test_files_that_are_being_replaced_are_no_error_and_those_that_stay_apart_are_told_once(tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    log = Mock()
+    tls = peer_tls(made, log=log)
+    certificate = made.files.certificate.read_bytes()
+    made.issue()
+    made.files.certificate.write_bytes(certificate)
+    tls.context()
+    log.error.assert_not_called()
+    settled = time.time() - SETTLING_SECONDS
+    for path in (made.files.certificate, made.files.key):
+        os.utime(path, (settled, settled))
+    for _ in range(2):
+        tls.context()
+    log.error.assert_called_once()
+
+
+@pytest.mark.rule("CR14")
 def test_authorities_that_are_named_are_all_that_count(tmp_path: Path) -> None:
     made = Made(tmp_path)
     path = tmp_path / "authorities.pem"
@@ -46,4 +71,4 @@ def test_authorities_that_are_named_are_all_that_count(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"{path} has no certificates in PEM"):
         peer_tls(made, str(path))
     with pytest.raises(ConfigError, match="are no certificate and its key"):
-        PeerTls(str(made.files.certificate), str(tmp_path / "gone"), "", logger("critical", "json"))
+        peer_tls(made, key=tmp_path / "gone")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from siltlog.infra import names
 from siltlog.infra.arrow.partitioner import partition_of
-from siltlog.infra.client.core import ConnectionFailed, Request, Response
+from siltlog.infra.client.core import NODE_TIMEOUT_MS, READ_TIMEOUT_MS, ConnectionFailed, Request, Response
 from siltlog.infra.client.endpoints import Endpoints
 from siltlog.infra.errors import SiltlogError, problem, problem_document
 from siltlog.ingest.library.batch import Batch, Failed, Landed
@@ -346,6 +346,23 @@ def test_nothing_is_sent_before_the_server_asked_for_it(retry_after_ms: int) -> 
     assert not simulation.air
     simulation.settle()
     simulation.check(grown=False)
+
+
+@pytest.mark.rule("CR15")
+def test_a_node_that_answers_no_question_is_left_for_another_and_the_second_is_waited_for() -> None:
+    simulation = Simulation(1, 1, linger_ms=0)
+    simulation.send()
+    asked = []
+    for _ in range(3):
+        simulation.depart()
+        departure = simulation.air.pop()
+        asked.append((departure.send.url, departure.send.request.answer_timeout_ms))
+        simulation.answered.append((departure, ConnectionFailed("no answer", sent=True)))
+        simulation.hear()
+        simulation.clock.seconds += 3
+    assert asked == [("http://a", NODE_TIMEOUT_MS), ("http://b", READ_TIMEOUT_MS), ("http://a", NODE_TIMEOUT_MS)]
+    simulation.settle()
+    assert sum(map(len, simulation.server.log)) == 1
 
 
 @pytest.mark.rule("X2")
