@@ -23,6 +23,7 @@ _NAMES = {
     "min.compaction.lag.ms": "min.compaction.lag.ms",
     "retention.bytes": "retention.bytes",
     "retention.ms": "retention.ms",
+    "segment.bytes": "flush.bytes",
 }
 _VALUES = {
     "timestamp.type": {"CreateTime": "create", "LogAppendTime": "append"},

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import pytest
+from kafka_tools import VERSION as KAFKA_VERSION
 from node_modules import NODE
 
 from siltlog.infra.errors import ConfigError
@@ -185,6 +186,16 @@ def flink_player(folder: Path) -> Command:
     return [java.executable, *LIGHT_JAVA, *opened, "-cp", path, "FlinkPlayer"]
 
 
+def streams_command() -> Command:
+    """An instance of an application of Kafka Streams; what follows says where, and what it reads and writes."""
+    try:
+        java = find_java()
+        path = ":".join(map(str, resolve(STREAMS_JARS, java)))
+    except ConfigError as error:
+        pytest.skip(f"Kafka Streams cannot be run: {error}")
+    return [java.executable, *LIGHT_JAVA, "-cp", path, PROGRAMS / "streams" / "WordCount.java"]
+
+
 def _java(group_protocol: str) -> Callable[[Path], Command]:
     def command(_: Path) -> Command:
         try:
@@ -228,6 +239,7 @@ FLINK_JARS = JarSet(
     ),
     (),
 )
+STREAMS_JARS = JarSet("kafka-streams", KAFKA_VERSION, (("org.apache.kafka", "kafka-streams", KAFKA_VERSION),), ())
 _RUNNING = "KafkaJSNonRetriableError: The consumer group must have no running instances, current state: Stable"
 # It does not read the answer to a token that does not count, and goes on.
 _UNREAD = "SASLAuthenticationError|Closed connection"

@@ -15,6 +15,7 @@ def test_kafkas_names_and_values_are_ours() -> None:
         "message.timestamp.type": "LogAppendTime",
         "message.timestamp.before.max.ms": "9223372036854775807",
         "retention.ms": "-1",
+        "segment.bytes": "52428800",
         "silt.flush.ms": "50",
         "silt.acks": "table",
     }
@@ -25,13 +26,15 @@ def test_kafkas_names_and_values_are_ours() -> None:
         "timestamp.type": "append",
         "timestamp.before.max.ms": -1,
         "retention.ms": -1,
+        "flush.bytes": 52_428_800,
         "flush.ms": 50,
         "acks": "table",
     }
+    assert own_settings({"silt.flush.bytes": "7"}) == {"flush.bytes": 7}, "also by the name that it has only here"
     assert own_settings({"compression.type": "producer", "retention.ms": None}) == {}
 
 
-@pytest.mark.parametrize("name", ["segment.bytes", "flush.ms", "silt.", "silt.segment.ms", "acks"])
+@pytest.mark.parametrize("name", ["segment.ms", "flush.ms", "silt.", "silt.segment.bytes", "acks"])
 def test_what_means_nothing_here_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="means nothing here"):
         own_settings({name: "1"})

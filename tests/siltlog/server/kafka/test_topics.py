@@ -102,7 +102,7 @@ def test_a_topic_is_made_with_an_assignment_of_replicas(both: tuple[Http, str, A
         (NewTopic("with space", 1, 1), KafkaError.INVALID_TOPIC_EXCEPTION),
         (NewTopic("_own", 1, 1), KafkaError.INVALID_TOPIC_EXCEPTION),
         (NewTopic("many", 100_000, 1), KafkaError.INVALID_PARTITIONS),
-        (NewTopic("set", 1, 1, config={"segment.bytes": "1"}), KafkaError.INVALID_CONFIG),
+        (NewTopic("set", 1, 1, config={"segment.ms": "1"}), KafkaError.INVALID_CONFIG),
         (NewTopic("assigned", 1, replica_assignment=[[7]]), KafkaError.INVALID_REPLICA_ASSIGNMENT),
     ],
 )

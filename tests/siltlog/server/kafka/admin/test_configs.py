@@ -78,7 +78,7 @@ def test_a_change_may_be_tried(http: Http, bootstrap: str) -> None:
 @pytest.mark.parametrize(
     ("entries", "code"),
     [
-        ([("segment.bytes", SET, "1")], KafkaError.INVALID_CONFIG),
+        ([("segment.ms", SET, "1")], KafkaError.INVALID_CONFIG),
         ([("retention.ms", SET, "a week")], KafkaError.INVALID_CONFIG),
         ([("retention.ms", APPEND, "1")], KafkaError.INVALID_CONFIG),
         ([("cleanup.policy", SUBTRACT, "delete")], KafkaError.INVALID_CONFIG),
