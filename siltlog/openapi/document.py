@@ -1,5 +1,6 @@
 """The OpenAPI 3.1 document, made of the operations, the Structs they name, and the one table of errors."""
 
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
@@ -231,13 +232,16 @@ def _contents(replies: Iterable[Reply]) -> Iterable[Content]:
 
 
 def _portable(schema: Any) -> Any:
-    r"""A schema for others than Python: `\Z` of a pattern is `$` in ECMA-262, and titles that repeat a name go."""
+    r"""A schema for others than Python: `\Z` of a pattern is `$` in ECMA-262, titles that repeat a name go, and so does
+    the indentation of docstrings, which they have before Python 3.13."""
     if isinstance(schema, Mapping):
         kept = {
             name: _portable(value) for name, value in schema.items() if name != "title" or not isinstance(value, str)
         }
         if isinstance(kept.get("pattern"), str):
             kept["pattern"] = kept["pattern"].replace("\\Z", "$")
+        if isinstance(kept.get("description"), str):
+            kept["description"] = inspect.cleandoc(kept["description"])
         return kept
     if isinstance(schema, list | tuple):
         return [_portable(value) for value in schema]
