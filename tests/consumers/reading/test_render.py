@@ -181,8 +181,9 @@ def test_many_records_are_rendered_as_each_of_them(rows: int) -> None:
         (b"NaN", False),
         (b"1e999", False),
         (b'"\xff"', False),
-        (b"[" * 395 + b"]" * 395, True),
-        (b"[" * 995 + b"]" * 995, False),
+        (b"[" * 800 + b"]" * 800, True),
+        (b'{"a":' * 801 + b"1" + b"}" * 801, False),
+        (b'["' + b"[" * 2_000 + rb"\"" + b'"]', True),
         (b"[" + b"{}," * 2_000 + b"1]", True),
     ],
 )
