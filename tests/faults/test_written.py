@@ -74,7 +74,7 @@ def test_sigkill_between_the_write_and_the_sync_takes_nothing_that_was_acknowled
 
 def written_and_not_synced(server: NodeProcess, ledger: Ledger) -> str:
     """The value of a record that was acknowledged while no sync returns; the writer may be in one already, then it is
-    tried again."""
+    tried again, once that one has returned."""
     for attempt in range(8):
         value = f"written:{attempt}"
         server.said("syncs").write_text("held")
@@ -82,6 +82,7 @@ def written_and_not_synced(server: NodeProcess, ledger: Ledger) -> str:
             publish(server.url, ledger, value, "written", ANSWER_SECONDS * 2**attempt)
         except LOST:
             server.said("syncs").write_text("")
+            publish(server.url, ledger, f"between:{attempt}", "wal")
         else:
             return value
     raise AssertionError("nothing is acknowledged before it is synced")

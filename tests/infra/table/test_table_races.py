@@ -1,6 +1,7 @@
 """Processes and threads that change one table at once: no record is lost and none is there twice."""
 
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -258,14 +259,17 @@ def test_a_delete_beside_appends(tmp_path: Path) -> None:
         over = Event()
 
         def appending_on(table: TopicTable = table, epoch: int = epoch, over: Event = over) -> str:
-            # With pauses, as a flusher has: a delete may lose races only for so long.
-            while not over.wait(random.uniform(0, 0.1)):
+            # With pauses, as a flusher has, on a slow machine too: a delete may lose races only for so long.
+            took = 0.0
+            while not over.wait(random.uniform(0, 0.1 + 5 * took)):
+                began = time.monotonic()
                 try:
                     append(store, table, {0: 1}, epoch=epoch)
                     # As a flusher does: the longer the log, the longer a delete takes, and the more races it loses.
                     table.maintain()
                 except UnknownTopic:
                     return "told"
+                took = time.monotonic() - began
             with pytest.raises(UnknownTopic):
                 append(store, table, {0: 1}, epoch=epoch)
             return "told"
