@@ -21,16 +21,20 @@ def rng(request: pytest.FixtureRequest) -> random.Random:
     return random.Random(seed)
 
 
-@pytest.fixture
-def own_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
-    """One that may be stopped: the others' tests share theirs."""
-    folder = tmp_path / "s3"
-    folder.mkdir()
-    server = start_s3_server(folder)
-    for name, value in server.environment().items():
-        monkeypatch.setenv(name, value)
+@pytest.fixture(scope="module")
+def _file_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    server = start_s3_server(tmp_path_factory.mktemp("own-s3"))
     yield server
     server.stop()
+
+
+@pytest.fixture
+def own_s3(_file_s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+    """One that a test may stop or kill: the tests of its file alone share it, and each finds it running."""
+    for name, value in _file_s3.environment().items():
+        monkeypatch.setenv(name, value)
+    yield _file_s3
+    _file_s3.go_on()
 
 
 @pytest.fixture

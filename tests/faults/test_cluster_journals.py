@@ -13,7 +13,7 @@ from siltlog.infra.store.store import open_store
 from siltlog.server_process import ServerProcess
 
 NEVER_FLUSHED_MS = 3_600_000
-RECORDS = 30
+RECORDS = 8
 SOON_SECONDS = 60.0
 
 

@@ -10,14 +10,23 @@ from itertools import count
 import pytest
 from chaos import CHAOS, only_with_chaos
 from cluster_rig import LEASE_MS, Nodes, cluster
-from cluster_world import World, cut_from_store, far_store, lose_answers, mute_store, refused_by_store, silent_store
+from cluster_world import (
+    FLUSH_MS,
+    World,
+    cut_from_store,
+    far_store,
+    lose_answers,
+    mute_store,
+    refused_by_store,
+    silent_store,
+)
 from s3_server import S3Server
 
 from siltlog.infra.store.store import open_store
 
 LEASE_SECONDS = LEASE_MS / 1000
 STORM_SECONDS = 60.0 if CHAOS > 1 else 2 * LEASE_SECONDS
-FOLLOWED_SECONDS_MAX = 20.0
+FOLLOWED_SECONDS_MAX = 60.0
 SLOW_SECONDS = 3.0
 _worlds = count(1)
 
@@ -29,7 +38,9 @@ def shared(_s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> It
     with pytest.MonkeyPatch.context() as patch:
         for name, value in _s3_server.environment().items():
             patch.setenv(name, value)
-        with cluster(tmp_path_factory.mktemp("stores") / f"stores-{uuid.uuid4().hex[:8]}", s3=_s3_server) as nodes:
+        with cluster(
+            tmp_path_factory.mktemp("stores") / f"stores-{uuid.uuid4().hex[:8]}", s3=_s3_server, flush_ms=FLUSH_MS
+        ) as nodes:
             yield nodes
 
 
@@ -72,8 +83,8 @@ def test_a_store_that_is_far_loses_answers_and_refuses_everybody_for_a_while_bur
 
 @pytest.mark.rule("CM15")
 def test_who_alone_is_without_the_store_is_followed(world: World) -> None:
-    mishaps = [cut_from_store, silent_store, refused_by_store]
-    for mishap in [mute_store, *(mishaps if CHAOS > 1 else world.rng.sample(mishaps, 1))]:
+    mishaps = [mute_store, cut_from_store, silent_store, refused_by_store]
+    for mishap in mishaps if CHAOS > 1 else [world.rng.choice(mishaps)]:
         owner = world.owner("object")
         began = time.monotonic()
         mend = mishap(world, owner)

@@ -15,6 +15,7 @@ from chaos import CHAOS, only_with_chaos
 from cluster_callers import CALL_SECONDS, GroupMember, LibraryPublisher
 from cluster_rig import LEASE_MS, Nodes, cluster
 from cluster_world import (
+    FLUSH_MS,
     HOUR,
     Mishap,
     World,
@@ -39,10 +40,10 @@ from siltlog.infra.store.store import open_store
 from siltlog.server_process import ServerProcess
 
 LEASE_SECONDS = LEASE_MS / 1000
-FAILOVER_SECONDS_MAX = 20.0
+FAILOVER_SECONDS_MAX = 60.0
 """On a busy machine; where nobody takes over it is never."""
-SLEEP_SECONDS = 8.0
-GROUP_SECONDS = 30.0
+SLEEP_SECONDS = 2 * LEASE_SECONDS
+GROUP_SECONDS = 60.0
 _worlds = count(1)
 
 pytestmark = pytest.mark.slow
@@ -50,7 +51,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    with cluster(tmp_path_factory.mktemp("shared") / "cluster") as nodes:
+    with cluster(tmp_path_factory.mktemp("shared") / "cluster", flush_ms=FLUSH_MS) as nodes:
         yield nodes
 
 
@@ -108,7 +109,7 @@ def _sleep(world: World, seconds: float, seconds_max: float) -> None:
 
 
 def test_topics_move_and_nodes_are_drained_under_load_and_no_caller_hears_of_it(world: World) -> None:
-    for turn in range(4):
+    for turn in range(2):
         for topic, level in world.topics.items():
             owner = world.owner(level)
             target = next(name for name in world.nodes if name != owner)
@@ -252,7 +253,7 @@ def test_a_producer_and_a_group_hear_nothing_of_an_owner_that_dies_and_of_a_node
 def test_nodes_are_upgraded_one_after_another_and_back_and_nobody_is_refused(world: World, tmp_path: Path) -> None:
     """Each hands over what it owns, and comes back as another release, or as this one with other settings."""
     later = later_release(tmp_path)
-    for name, folder in (("n1", later), ("n2", later), ("n2", None), ("n3", None)):
+    for name, folder in (("n1", later), ("n2", later), ("n2", None)):
         start = restart(world, name)
         assert not world.owns(name)
         world.nodes[name].release(folder)

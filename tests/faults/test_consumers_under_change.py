@@ -21,9 +21,11 @@ from siltlog.consumers.library.sources import table as table_source
 from siltlog.consumers.library.sources.choice import READS, Read
 
 PARTITIONS = 2
-SECONDS = 9.0
+SECONDS = 7.0
 SECONDS_MAX = 60.0
 """Until enough has changed, on a busy machine."""
+REST_SECONDS = 0.5
+"""Between one scan and the next."""
 KEPT_MIN = 2_000
 STALE_S = 1.0
 GONE_AFTER_S = 6.5
@@ -80,6 +82,7 @@ def test_every_scan_is_whole(make_server: StartServer, rng: random.Random, monke
         while not stopping.is_set():
             until = [entry["table_offset"] for entry in wire.offsets("logs")]
             scans.append(Scan(server.url, read).go(until, stopping))
+            stopping.wait(REST_SECONDS)
         return [*scans, Scan(server.url, read).go(ends, threading.Event())]
 
     def repeat(action: Callable[[], None], pause_s: float) -> None:

@@ -22,11 +22,11 @@ PATIENCE_S = 150
 REFUSED = "NOT_ENOUGH_REPLICAS"
 EXIT_FATAL = 70
 BREAKABLE = """
-import errno, os, pathlib
+import errno, pathlib
 from siltlog.ingest.wal.disk import Disk
 real = Disk.{operation}
 def breaking(self, *arguments):
-    if pathlib.Path(os.environ["BREAK_FILE"]).exists():
+    if pathlib.Path({breaks!r}).exists():
         raise OSError(errno.EIO, "Input/output error")
     return real(self, *arguments)
 Disk.{operation} = breaking
@@ -226,10 +226,9 @@ def test_a_log_that_cannot_be_written_ends_the_process(
     """Without an acknowledgement, with a line that says why, and with everything acknowledged before."""
     seam = tmp_path / "seam"
     seam.mkdir()
-    (seam / "sitecustomize.py").write_text(BREAKABLE.format(operation=operation))
     breaks = tmp_path / "break"
+    (seam / "sitecustomize.py").write_text(BREAKABLE.format(operation=operation, breaks=str(breaks)))
     monkeypatch.setenv("PYTHONPATH", f"{seam}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-    monkeypatch.setenv("BREAK_FILE", str(breaks))
     server = make_server(flush_ms=60_000)
     server.start()
     wire = Wire(server.url)

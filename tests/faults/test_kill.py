@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from chaos import CHAOS
 from evidence import check, read_api, read_table
 from failure_rig import StartServer
 from publishers import IdempotentPublisher, KeyedPublisher, Ledger, Wire, start_publishers
@@ -15,10 +16,11 @@ from siltlog import server_process
 from siltlog.server_process import ServerProcess
 
 PARTITIONS = 3
-ROUNDS = 6
-STARTS_CUT_SHORT = 8
+ROUNDS = 6 if CHAOS > 1 else 4
+STARTS_CUT_SHORT = 8 if CHAOS > 1 else 5
 
 
+@pytest.mark.chaos
 @pytest.mark.slow
 def test_sigkill_under_publishers(make_server: StartServer, rng: random.Random) -> None:
     server = make_server()
@@ -53,6 +55,7 @@ def test_sigkill_under_publishers(make_server: StartServer, rng: random.Random) 
         assert read_table(server.root, topic) == sorted(rows)
 
 
+@pytest.mark.chaos
 @pytest.mark.slow
 def test_sigkill_during_start(make_server: StartServer, rng: random.Random) -> None:
     """Each start takes epochs, copies the tail of the log and claims: none may leave less than it found."""

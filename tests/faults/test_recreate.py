@@ -5,12 +5,15 @@ import threading
 import time
 
 import pytest
+from chaos import CHAOS
 from evidence import check, read_api, read_once, read_table
 from failure_rig import StartServer
 from publishers import LOST, Ledger, PlainPublisher, Publisher, Wire
 
 PARTITIONS = 2
-LIVES = 5
+LIVES = 5 if CHAOS > 1 else 4
+BREATH_SECONDS = 0.02
+"""Between one read and the next."""
 
 
 class LifePublisher(PlainPublisher):
@@ -36,7 +39,7 @@ class Reader(threading.Thread):
         self.rows = 0
 
     def run(self) -> None:
-        while not self.stopping.is_set():
+        while not self.stopping.wait(BREATH_SECONDS):
             lives_before = len(self._ids)
             try:
                 rows, _, _ = read_once(self._wire, "again", 0, 0)
@@ -54,6 +57,7 @@ class Reader(threading.Thread):
                 self._complaints.append(f"lives {shown} shown; {lives_before} were begun")
 
 
+@pytest.mark.chaos
 @pytest.mark.slow
 def test_deleted_and_made_again_under_load(make_server: StartServer, rng: random.Random) -> None:
     server = make_server()

@@ -82,7 +82,7 @@ def test_the_others_go_on(make_server: StartServer) -> None:
             ledgers["bad"].acked[value] = (partition, offset)
         assert time.monotonic() < deadline
     # Several times the log's budget of the others' records goes through beside it.
-    publish_until(wire, "good", ledgers["good"], None, 20 << 20)
+    publish_until(wire, "good", ledgers["good"], None, 14 << 20)
     while wire.ready().status != 200:
         assert time.monotonic() < deadline + 60, wire.ready()
         time.sleep(0.1)
@@ -91,7 +91,7 @@ def test_the_others_go_on(make_server: StartServer) -> None:
 
     server.kill()
     server.start()
-    publish_until(wire, "good", ledgers["good"], None, 8 << 20)
+    publish_until(wire, "good", ledgers["good"], None, 3 << 20)
     for topic, ledger in ledgers.items():
         check(read_api(wire, topic, 1), ledger)
 

@@ -9,7 +9,8 @@ world.finish()                   # the history of each topic is looked at: what 
 
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from chaos import CHAOS
 from cluster_callers import Caller, ClusterPublisher, ClusterReader, rows_of
@@ -26,7 +27,11 @@ PARTITIONS = 2
 LEVELS = ("table", "object")
 PAUSE_SECONDS = 0.02 if CHAOS > 1 else 0.1
 """Between one call and the next; without one, callers would take most of what nodes on the same machine need."""
-ACKS = 20 if CHAOS > 1 else 6
+EASY_SECONDS = 0.02 if CHAOS > 1 else 0.5
+"""While nobody waits for callers to go on: nodes start, stop and take over."""
+FLUSH_MS = 100 if CHAOS > 1 else 300
+"""Flushes are most of what nodes do under callers that rest."""
+ACKS = 20 if CHAOS > 1 else 4
 """By so many of each publisher it is seen that it goes on."""
 SETTLED_SECONDS = 60.0
 FAR_STORE = (0.06, 0.25)
@@ -86,10 +91,11 @@ class World:
 
     def owner(self, level: str = "table") -> str:
         [topic] = [name for name, its in self.topics.items() if its == level]
-        return newest(self.store).topics[topic].owner.node
+        return self.view().topics[topic].owner.node
 
     def owns(self, name: str) -> bool:
-        return any(self.owner(level) == name for level in LEVELS)
+        view = self.view()
+        return any(view.topics[topic].owner.node == name for topic in self.topics)
 
     def published(self, seconds: float = 60.0) -> float:
         """The seconds until every publisher has heard of something that it sent from here on."""
@@ -101,7 +107,17 @@ class World:
                 len(publisher.acks) > count + ACKS for publisher, count in zip(self.publishers, before, strict=True)
             )
 
-        return self.nodes.until(all_heard, "every publisher goes on", seconds)
+        with self.hurried():
+            return self.nodes.until(all_heard, "every publisher goes on", seconds)
+
+    @contextmanager
+    def hurried(self) -> Iterator[None]:
+        """Somebody waits for what callers do next: they rest less meanwhile."""
+        for caller in self.callers:
+            caller.pause_seconds = PAUSE_SECONDS
+        yield
+        for caller in self.callers:
+            caller.pause_seconds = EASY_SECONDS
 
     def told(self) -> list[str]:
         """What callers were told that nobody should be."""

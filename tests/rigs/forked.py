@@ -26,7 +26,7 @@ from siltlog.infra import names
 
 PROGRAM = Path(__file__).with_name("fork_server.py")
 NODE_SITE = Path(__file__).with_name("node_site")
-"""What it says of the clock of a process can be said to a fork as well; another release cannot."""
+"""What a `sitecustomize` says of a process can be said to a fork as well; another release cannot."""
 ONE_THREAD = {
     "OPENBLAS_NUM_THREADS": "1",
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
@@ -187,12 +187,14 @@ def _without_settings(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _with_site(environment: Mapping[str, str]) -> tuple[Mapping[str, str], str]:
-    """The environment without the folder of `node_site`, and its program; as it is where it must be executed."""
+    """The environment without the folder of a `sitecustomize`, and that program; as it is where it must be executed."""
     first, _, others = environment.get("PYTHONPATH", "").partition(os.pathsep)
-    if first != str(NODE_SITE) or Path(environment[names.ENV_PREFIX + "DATA_DIR"] + ".release").exists():
+    program = Path(first) / "sitecustomize.py"
+    another_release = Path(environment.get(names.ENV_PREFIX + "DATA_DIR", "") + ".release").exists()
+    if not first or not program.is_file() or another_release:
         return environment, ""
     rest = {name: value for name, value in environment.items() if name != "PYTHONPATH"}
-    return {**rest, **({"PYTHONPATH": others} if others else {})}, str(NODE_SITE / "sitecustomize.py")
+    return {**rest, **({"PYTHONPATH": others} if others else {})}, str(program)
 
 
 def _read_early(environment: Mapping[str, str]) -> dict[str, str]:

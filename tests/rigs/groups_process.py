@@ -1,21 +1,18 @@
 """One server's groups in a process of its own, over a log that is the same in every such process.
 
-    python groups_process.py REDIS_URL TOPICS
-
-Requests come as lines of JSON on standard input, answers go as lines to standard output, each when it is there. A
-request to `create` a topic changes this process's view of the log, as a server's own does.
+A request to `create` a topic changes this process's view of the log, as a server's own does.
 """
 
 import asyncio
-import json
-import subprocess
-import sys
+import multiprocessing
 import threading
 from concurrent.futures import Future
-from pathlib import Path
+from contextlib import suppress
+from multiprocessing.connection import Connection
 from typing import Any
 
 from groups_rig import FakeLog
+from started import process
 
 from siltlog.consumers.groups.groups import Groups
 from siltlog.consumers.groups.messages import CommitRequest, MemberRequest
@@ -25,18 +22,17 @@ from siltlog.infra.redis.access import RedisAccess
 from siltlog.infra.redis.connection import RedisConnection
 from siltlog.infra.telemetry import logger
 
+ANSWER_SECONDS_MAX = 60.0
+
 
 class GroupsProcess:
     """The parent's side."""
 
     def __init__(self, url: str, **topics: int) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, url, json.dumps(topics)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd=Path(__file__).parent,
-            text=True,
-        )
+        self._ours, theirs = multiprocessing.Pipe()
+        self._process = process(_serve, theirs, url, topics)
+        self._process.start()
+        theirs.close()
         self._answers: dict[int, Future[Any]] = {}
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -45,31 +41,24 @@ class GroupsProcess:
         """The answer's document, or `{"error_code": ...}`."""
         number = len(self._answers)
         answer = self._answers[number] = Future()
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps([number, call, *arguments]) + "\n")
-        self._process.stdin.flush()
+        self._ours.send([number, call, *arguments])
         return answer
 
     def call(self, call: str, *arguments: Any) -> Any:
-        return self.ask(call, *arguments).result(30)
+        return self.ask(call, *arguments).result(ANSWER_SECONDS_MAX)
 
     def kill(self) -> None:
         """SIGKILL. What was asked and not answered never is."""
         self._process.kill()
-        self._process.wait()
+        self._process.join()
         self._reader.join()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                try:
-                    pipe.close()
-                except BrokenPipeError:
-                    continue
+        self._ours.close()
 
     def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            number, answer = json.loads(line)
-            self._answers[number].set_result(answer)
+        with suppress(EOFError, OSError):
+            while True:
+                number, answer = self._ours.recv()
+                self._answers[number].set_result(answer)
 
 
 def _log(topics: dict[str, int]) -> FakeLog:
@@ -79,30 +68,34 @@ def _log(topics: dict[str, int]) -> FakeLog:
     return log
 
 
-async def _serve(url: str, topics: dict[str, int]) -> None:
+def _serve(asked: Connection, url: str, topics: dict[str, int]) -> None:
+    asyncio.run(_answer_all(asked, url, topics))
+
+
+async def _answer_all(asked: Connection, url: str, topics: dict[str, int]) -> None:
     log = _log(topics)
     redis = RedisConnection(RedisAccess(url))
     groups = Groups(redis, log, SystemClock(), logger("critical", "console"))
     groups.start()
-    loop = asyncio.get_running_loop()
-    lines = asyncio.StreamReader()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     tasks = set()
-    while line := await lines.readline():
-        number, call, *arguments = json.loads(line)
-        task = loop.create_task(_answer(groups, log, number, call, arguments))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
+    with suppress(EOFError):
+        while True:
+            number, call, *arguments = await asyncio.to_thread(asked.recv)
+            task = asyncio.create_task(_answer(asked, groups, log, number, call, arguments))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
     await groups.close()
     await redis.close()
 
 
-async def _answer(groups: Groups, log: FakeLog, number: int, call: str, arguments: list[Any]) -> None:
+async def _answer(
+    asked: Connection, groups: Groups, log: FakeLog, number: int, call: str, arguments: list[Any]
+) -> None:
     try:
         answer: Any = await _do(groups, log, call, *arguments)
     except SiltlogError as error:
         answer = {"error_code": error.error_code}
-    print(json.dumps([number, answer]), flush=True)
+    asked.send([number, answer])
 
 
 async def _do(groups: Groups, log: FakeLog, call: str, *arguments: Any) -> Any:
@@ -126,7 +119,3 @@ async def _do(groups: Groups, log: FakeLog, call: str, *arguments: Any) -> Any:
         "state": state.state,
         "members": {member.member: sorted(key.partition for key in member.partitions) for member in state.members},
     }
-
-
-if __name__ == "__main__":
-    asyncio.run(_serve(sys.argv[1], json.loads(sys.argv[2])))

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -59,6 +60,14 @@ class S3Server:
         """After it was killed: on the same ports and data."""
         self.process = _spawn(self.arguments, self.directory)
         _wait_until_ready(self)
+
+    def go_on(self) -> None:
+        """Runs and answers, whether it was stopped, killed or neither."""
+        if self.process.poll() is not None:
+            self.restart()
+        else:
+            self.process.send_signal(signal.SIGCONT)
+            _wait_until_ready(self)
 
     def stop(self) -> None:
         """At once: asked to end, it takes longer than most tests, and nobody reads its data again."""
