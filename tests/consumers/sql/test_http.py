@@ -255,6 +255,7 @@ def test_it_ends_in_time_and_publishing_goes_on(http: Http, server: ServerProces
     while not ended:
         publish(http, topic, 1)
         acknowledged += 1
+        time.sleep(PAUSE_SECONDS)
     thread.join()
     assert (ended[0].error_code, ended[0].json["limit"]) == ("query_limit", "time")
     assert acknowledged > 4, "it is not one after the other"
