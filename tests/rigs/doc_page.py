@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from forked_command import folder_of_silt
+
 _FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _CURL = 'curl() { command curl --fail-with-body "$@"; }\n'
 STEP_SECONDS_MAX = 240
@@ -35,7 +37,9 @@ def run(
 ) -> int:
     """How many blocks ran, in `folder`, each to its end and with its output; `change` is made to commands before."""
     count = 0
-    environment = {**os.environ, "PATH": f"{BINARIES}{os.pathsep}{os.environ['PATH']}", "SILT_URL": url}
+    forked = folder_of_silt(BINARIES / "silt")
+    places = [str(place) for place in (forked, BINARIES, os.environ["PATH"]) if place]
+    environment = {**os.environ, "PATH": os.pathsep.join(places), "SILT_URL": url}
     for step in steps(page):
         commands = change(step.commands.replace("http://localhost:7070", url).replace("localhost:7070", url))
         program = [sys.executable, "-c", commands]

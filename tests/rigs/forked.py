@@ -157,27 +157,38 @@ class ForkServers:
     test alone.
     """
 
+    opened: "ForkServers | None" = None
+    """Those of this run of tests."""
+
     def __init__(self) -> None:
         self._environment = _without_settings(os.environ)
         self._servers: list[ForkServer] = []
         self._turn = 0
         self._lock = threading.Lock()
+        ForkServers.opened = self
 
     def fork(
         self, arguments: Sequence[str], folder: Path, environment: Mapping[str, str], log: int
     ) -> ForkedProcess | None:
         """None when the environment has what only a new interpreter would read."""
         environment, site = _with_site(environment)
-        if _read_early(environment) != _read_early(self._environment):
+        server = self.server_for(environment)
+        return None if server is None else server.fork(arguments, folder, environment, log, site)
+
+    def server_for(self, environment: Mapping[str, str], *, but: Sequence[str] = ()) -> ForkServer | None:
+        """None when the environment has what only a new interpreter would read, leaving the variables `but` aside."""
+        ours, theirs = _read_early(self._environment), _read_early(environment)
+        if any(ours.get(name) != theirs.get(name) for name in {*ours, *theirs} - {*but}):
             return None
         with self._lock:
             if self._turn == len(self._servers):
                 self._servers.append(ForkServer(self._environment))
             server = self._servers[self._turn]
             self._turn = (self._turn + 1) % SEEDS
-        return server.fork(arguments, folder, environment, log, site)
+        return server
 
     def close(self) -> None:
+        ForkServers.opened = None
         for server in self._servers:
             server.close()
 

@@ -45,7 +45,7 @@ def found_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(key_compaction_plan, "SEARCH_BYTES_MAX", 0)
 
 
-@pytest.mark.usefixtures("both_ways")
+@pytest.mark.usefixtures("more_ways")
 def test_the_last_of_each_key_stays_as_it_was(spark: Any, store: ObjectStore) -> None:
     topic = Prices(store, partitions=3)
     chooser = random.Random(5)

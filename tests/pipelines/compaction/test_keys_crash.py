@@ -1,6 +1,7 @@
 """Key compaction as a process of its own that is killed, beside a retention, and as readers of a server see it."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,8 +13,8 @@ from typing import Any
 import pytest
 from chaos import more
 from prices import Prices, model, run
-from processes import alive
 from record_tables import CLOCK, new_id
+from spark_python import environment_of_jvm
 
 from siltlog import Admin, Consumer, Producer, TopicPartition
 from siltlog.infra.settings.settings import ServerSettings
@@ -37,6 +38,7 @@ from siltlog.pipelines.compaction import rewriting
 from siltlog.pipelines.compaction.plan import Limits
 from siltlog.pipelines.compaction.keys import compact_keys, keys_plan
 from siltlog.pipelines.spark.session import spark_session
+from spark_python import join_jvm
 
 root, moment = sys.argv[1:]
 written, rewrite = rewriting.write_merged, TopicTable.rewrite
@@ -58,8 +60,8 @@ if moment == "after a commit":
     TopicTable.rewrite = committed
 store, clock = open_store(root), SystemClock()
 table = TopicTable.open(store, "prices", clock)
+join_jvm()
 with spark_session(store) as spark:
-    print(spark.sparkContext._gateway.proc.pid, flush=True)
     limits = Limits(file_bytes_target=2_000, chunk_bytes_max=3_000, chunk_files_max=2)
     compact_keys(spark, store, table, keys_plan(store, "prices", table.snapshot, clock), clock, limits)
 """
@@ -68,22 +70,15 @@ with spark_session(store) as spark:
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", [more("after the write"), "after a commit"])
 def test_killed_and_run_again_the_result_is_the_same(spark: Any, store: ObjectStore, moment: str) -> None:
+    """The process alone: what goes with its JVM, `test_compact_crash.py` tells."""
     topic = Prices(store)
     for number in range(6):
         topic.put((b"only-%d" % number, b""), *((b"k%d" % (key % 11), b"%d" % number) for key in range(20)))
     before = topic.rows()
     wanted = model(before, 10**6)
-    process = subprocess.Popen([sys.executable, "-c", CHILD, store.root_uri, moment], stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        jvm = int(process.stdout.readline())
-        assert process.wait(120) == -signal.SIGKILL
-        deadline = time.monotonic() + 60
-        while alive(jvm) and time.monotonic() < deadline:
-            time.sleep(0.05)
-    finally:
-        process.kill()
-        process.wait()
+    command = [sys.executable, "-c", CHILD, store.root_uri, moment]
+    ran = subprocess.run(command, env={**os.environ, **environment_of_jvm(spark)}, capture_output=True, text=True)
+    assert ran.returncode == -signal.SIGKILL, ran.stderr
     left = topic.rows()
     if moment == "after a commit":
         assert len(wanted) < len(left) < len(before)

@@ -77,7 +77,7 @@ def test_three_nodes_of_which_two_lose_their_disks(
 
 @pytest.mark.slow
 def test_an_interrupt_leaves_no_node(tmp_path: Path, processes_in: Callable[[Path], list[str]]) -> None:
-    arguments = ["demo", "--cluster", "--records", "50000", "--data-dir", str(tmp_path / "demo")]
+    arguments = ["demo", "--cluster", "--records", "5000", "--data-dir", str(tmp_path / "demo")]
     status, told, rest = interrupted(arguments, "kill -9")
     assert (status, told) == (130, "")
     assert "Traceback" not in rest

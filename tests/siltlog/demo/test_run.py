@@ -75,7 +75,7 @@ def test_without_java_all_but_spark_is_played(tmp_path: Path, monkeypatch: pytes
 def test_an_interrupt_ends_it_at_once_and_leaves_no_process(
     tmp_path: Path, processes_in: Callable[[Path], list[str]]
 ) -> None:
-    arguments = ["demo", "--records", "50000", "--data-dir", str(tmp_path / "demo")]
+    arguments = ["demo", "--records", "5000", "--data-dir", str(tmp_path / "demo")]
     status, told, rest = interrupted(arguments, "acknowledged")
     assert (status, told) == (130, "")
     assert "Traceback" not in rest
