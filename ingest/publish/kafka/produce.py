@@ -14,7 +14,6 @@ from siltlog.infra import producer_names
 from siltlog.infra.arrow.partitioner import PARTITIONERS
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.kafka.batch import BatchHead, Rejected, check, numbering
-from siltlog.infra.kafka.columns import columns
 from siltlog.infra.kafka.errors import KafkaError
 from siltlog.infra.limits import TURN_ITEMS
 from siltlog.ingest.log.topic import TopicLog
@@ -168,7 +167,7 @@ def _read(batches: Sequence[PartitionBatch], inflated_bytes_max: int) -> int:
                 raise Rejected(KafkaError.INVALID_RECORD, "there is no record batch")
             batch.head = check(batch.records, inflated_bytes_max - taken)
             if batch.head.rows > ROWS_MAX:
-                batch.columns = columns(batch.head)
+                batch.columns = batch.head.content.columns()
         except Rejected as error:
             batch.error = error
         else:
