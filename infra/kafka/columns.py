@@ -12,15 +12,19 @@ from siltlog.infra.kafka.layout import Layout, gathered
 
 NO_TIMESTAMP = -1
 US_PER_MS = 1_000
-SCHEMA = pa.schema(
-    [
-        pa.field("timestamp", TIMESTAMP),
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field("headers", HEADERS),
-    ]
-)
 ENTRY = list(HEADERS.value_type)
+
+
+class Columns(NamedTuple):
+    """The records as columns; one that no record has is None, but for the values.
+
+    A time is null where the producer gave none, headers are null where a record has none.
+    """
+
+    timestamp: pa.Array | None
+    key: pa.Array | None
+    value: pa.Array
+    headers: pa.Array | None
 
 
 class Lists(NamedTuple):
@@ -35,9 +39,7 @@ class Lists(NamedTuple):
 class Content(Protocol):
     """The records of a batch, all of whose parts were found right. Neither can fail."""
 
-    def columns(self) -> pa.RecordBatch:
-        """The records as SCHEMA. A time is null where the producer gave none, headers are null where a record has
-        none."""
+    def columns(self) -> Columns: ...
 
     def lists(self) -> Lists: ...
 
@@ -53,15 +55,14 @@ class Located:
     header_names: pa.Array
     """The names of all headers in order, as text."""
 
-    def columns(self) -> pa.RecordBatch:
+    def columns(self) -> Columns:
         found, rows = self.layout, len(self.layout.header_counts)
         key, value = (
-            nulls(rows, pa.binary())
-            if found.nulls[:, part].all()
-            else gathered(self.records, found.bounds[:, part], found.nulls[:, part])
+            None if found.nulls[:, part].all() else gathered(self.records, found.bounds[:, part], found.nulls[:, part])
             for part in (0, 1)
         )
-        return pa.RecordBatch.from_arrays([self._timestamp(rows), key, value, self._headers(rows)], schema=SCHEMA)
+        value = nulls(rows, pa.binary()) if value is None else value
+        return Columns(self._timestamp(rows), key, value, self._headers(rows))
 
     def lists(self) -> Lists:
         records, found = self.records, self.layout
@@ -74,20 +75,20 @@ class Located:
         times = [None if at == NO_TIMESTAMP else at * US_PER_MS for at in millis]
         return Lists(times, keys, values, self._header_lists() if len(found.header_bounds) else [None] * len(keys))
 
-    def _timestamp(self, rows: int) -> pa.Array:
+    def _timestamp(self, rows: int) -> pa.Array | None:
         millis = self.layout.timestamp_deltas + self.base_timestamp_ms
         given = millis != NO_TIMESTAMP
         if given.all():
             return fixed_array(millis * US_PER_MS, TIMESTAMP)
         if not given.any():
-            return nulls(rows, TIMESTAMP)
+            return None
         validity = pa.py_buffer(np.packbits(given, bitorder="little"))
         return pa.Array.from_buffers(TIMESTAMP, rows, [validity, pa.py_buffer(millis * US_PER_MS)])
 
-    def _headers(self, rows: int) -> pa.Array:
+    def _headers(self, rows: int) -> pa.Array | None:
         found = self.layout
         if not len(found.header_bounds):
-            return nulls(rows, HEADERS)
+            return None
         contents = gathered(self.records, found.header_bounds[:, 1], found.header_nulls)
         entries = pa.StructArray.from_arrays([self.header_names, contents], fields=ENTRY)
         ends = np.zeros(rows + 1, np.int32)

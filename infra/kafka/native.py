@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from siltlog.infra.columns import HEADERS, TIMESTAMP, nulls
-from siltlog.infra.kafka.columns import ENTRY, SCHEMA, Content, Lists
+from siltlog.infra.kafka.columns import ENTRY, Columns, Content, Lists
 
 _native: Any
 try:
@@ -42,20 +42,19 @@ class _Checked:
         self._records = records
         self._rows = rows
 
-    def columns(self) -> pa.RecordBatch:
+    def columns(self) -> Columns:
         memory, places = self._records.columns()
         whole, rows = pa.py_buffer(memory), self._rows
         parts: _Places = [None if place is None else whole.slice(*place) for place in places]
-        timestamp = nulls(rows, TIMESTAMP)
-        if parts[1] is not None:
-            timestamp = pa.Array.from_buffers(TIMESTAMP, rows, parts[:2])
-        key, value, headers = _binary(rows, parts[2:5]), _binary(rows, parts[5:8]), nulls(rows, HEADERS)
+        timestamp = None if parts[1] is None else pa.Array.from_buffers(TIMESTAMP, rows, parts[:2])
+        key = None if parts[3] is None else pa.Array.from_buffers(pa.binary(), rows, parts[2:5])
+        headers = None
         if parts[9] is not None:
             count = self._records.headers()
             names = pa.Array.from_buffers(pa.string(), count, [None, *parts[10:12]])
             entries = pa.StructArray.from_arrays([names, _binary(count, parts[12:15])], fields=ENTRY)
             headers = pa.Array.from_buffers(HEADERS, rows, parts[8:10], children=[entries])
-        return pa.RecordBatch.from_arrays([timestamp, key, value, headers], schema=SCHEMA)
+        return Columns(timestamp, key, _binary(rows, parts[5:8]), headers)
 
     def lists(self) -> Lists:
         return Lists(*self._records.lists())

@@ -7,10 +7,11 @@ import pyarrow as pa
 
 from siltlog.infra.errors import problem
 from siltlog.infra.kafka.batch import BatchHead
+from siltlog.infra.kafka.columns import Columns
 from siltlog.ingest.records.body import TIMESTAMP_BYTES, Body, Rows
 
 
-def body_of(partition: int, head: BatchHead, columns: pa.RecordBatch | None, first_sequence: int | None) -> Body:
+def body_of(partition: int, head: BatchHead, columns: Columns | None, first_sequence: int | None) -> Body:
     """`columns` are there where the batch has more than ROWS_MAX records; `first_sequence` is by our count, None where
     the producer is not idempotent."""
     count = head.rows
@@ -20,14 +21,13 @@ def body_of(partition: int, head: BatchHead, columns: pa.RecordBatch | None, fir
     sequence = None
     if first_sequence is not None:
         sequence = np.arange(first_sequence, first_sequence + count, dtype=np.int64)
-    timestamp, key, value, headers = (columns.column(name) for name in ("timestamp", "key", "value", "headers"))
     return Body(
         count,
         nbytes,
-        timestamp=timestamp if timestamp.null_count < count else None,
-        key=key if key.null_count < count else None,
-        value=value,
-        headers=headers if headers.null_count < count else None,
+        timestamp=columns.timestamp,
+        key=columns.key,
+        value=columns.value,
+        headers=columns.headers,
         partition=np.full(count, partition, np.int32),
         sequence=sequence,
         positions=False,

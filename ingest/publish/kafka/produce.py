@@ -8,12 +8,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import pyarrow as pa
-
 from siltlog.infra import producer_names
 from siltlog.infra.arrow.partitioner import PARTITIONERS
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.kafka.batch import BatchHead, Rejected, check, numbering
+from siltlog.infra.kafka.columns import Columns
 from siltlog.infra.kafka.errors import KafkaError
 from siltlog.infra.limits import TURN_ITEMS
 from siltlog.ingest.log.topic import TopicLog
@@ -37,7 +36,7 @@ class PartitionBatch:
     records: memoryview | None
     error: Exception | None = None
     head: BatchHead | None = None
-    columns: pa.RecordBatch | None = None
+    columns: Columns | None = None
     published: Published | None = None
     told: "tuple[TopicLog, asyncio.Future[None]] | None" = None
     """What is waited for before `error` may be told."""

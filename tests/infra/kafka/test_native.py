@@ -9,7 +9,7 @@ from chaos import seeds
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka_oracle import Record
-from kafka_records import NOW_MS, columns_of, random_records
+from kafka_records import NOW_MS, batch_of, columns_of, random_records
 
 from siltlog.infra.kafka import native
 from siltlog.infra.kafka.batch import TIME_MAX_MS, Rejected, located
@@ -46,10 +46,11 @@ def assert_both_find(data: bytes, rows: int, base_ms: int = NOW_MS) -> Content |
         assert found is None
         return None
     assert found is not None
-    columns = found.columns()
+    columns, same = batch_of(found.columns()), batch_of(expected.columns())
     columns.validate(full=True)
-    assert columns.equals(expected.columns())
-    assert [column.null_count for column in columns] == [column.null_count for column in expected.columns()]
+    assert columns.equals(same)
+    assert [column.null_count for column in columns] == [column.null_count for column in same]
+    assert [each is None for each in found.columns()] == [each is None for each in expected.columns()]
     assert found.lists() == expected.lists()
     return found
 
@@ -138,7 +139,7 @@ def test_memory_that_may_change_is_left_to_numpy() -> None:
 def test_columns_outlive_what_they_were_read_from() -> None:
     found = checked(memoryview(records_as_bytes([(NOW_MS, b"key", b"value", ())] * 50)), 50, NOW_MS, TIME_MAX_MS)
     assert found is not None
-    assert found.columns().column("value").to_pylist() == [b"value"] * 50
+    assert found.columns().value.to_pylist() == [b"value"] * 50
 
 
 @pytest.mark.rule("KF28")
