@@ -27,7 +27,7 @@ JAVA_CHECK = { for java in $${JAVA_HOME:+"$$JAVA_HOME/bin/java"} java; do \
 	"apt-get install openjdk-17-jre-headless, or brew install openjdk@17, or point JAVA_HOME at one." >&2; false; }; }
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs release notebook pictures test test-clients test-chaos test-deploy check bench compare coverage soak twins proto clean audit lock java
+.PHONY: help setup native demo docs release notebook pictures test test-clients test-chaos test-deploy check bench compare coverage soak twins proto clean audit lock java
 .SUFFIXES:
 
 help: ## List the targets
@@ -36,7 +36,13 @@ help: ## List the targets
 setup: $(PACKAGES) ## Install what the project needs into .venv, once (about 1.1 GB), and fetch Spark's jars
 	@if $(JAVA_CHECK); then $(MAKE) --no-print-directory -s $(JARS); \
 	else echo "Publishing and consuming work without it; 'make demo' and 'make test' do not."; fi
-	@echo "Ready. Next: make demo"
+	@echo "Ready. Next: make demo$$(command -v cargo >/dev/null && echo ", or make native, by which Kafka's clients are served sooner")"
+
+native: $(PACKAGES) ## Build the codec for Kafka's record batches with Rust's cargo, and install it into .venv; without it numpy does the work
+	@command -v cargo >/dev/null || { echo "make native needs Rust's cargo, 1.85 or newer, and there is none on PATH:" \
+		"install it with rustup, or on Debian 13 by apt-get install cargo." >&2; exit 1; }
+	@CARGO_TARGET_DIR="$(CURDIR)/build/native" $(PIP_INSTALL) --force-reinstall --no-deps ./native
+	@$(BIN)/python -c 'from siltlog.infra.kafka.native import CODEC; print(f"The codec of record batches is {CODEC}.")'
 
 demo: java $(JARS) ## Send a year of real flights through the whole system, with a crash in the middle
 	@$(BIN)/silt demo $(ARGS)

@@ -8,6 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from siltlog.infra.clock import TIME_MAX_US
+from siltlog.infra.kafka import native
+from siltlog.infra.kafka.columns import NO_TIMESTAMP, Content, Located
 from siltlog.infra.kafka.compression import CODECS, inflated
 from siltlog.infra.kafka.errors import KafkaError
 from siltlog.infra.kafka.layout import FEW, Layout, gathered, layout
@@ -24,7 +26,6 @@ CODEC_BITS = 0b111
 LOG_APPEND_TIME = 1 << 3
 TRANSACTIONAL = 1 << 4
 CONTROL = 1 << 5
-NO_TIMESTAMP = -1
 NO_PRODUCER = -1
 TIME_MAX_MS = TIME_MAX_US // 1000
 _NO_NAMES = pa.nulls(0, pa.string())
@@ -46,9 +47,7 @@ class BatchHead:
     rows: int
     records: memoryview
     """Inflated."""
-    layout: Layout
-    header_names: pa.Array
-    """The names of all headers in order, as text."""
+    content: Content
 
 
 class Numbering(NamedTuple):
@@ -71,7 +70,7 @@ class Rejected(Exception):
 
 
 def check(raw: Buffer, inflated_bytes_max: int) -> BatchHead:
-    """The head of `raw`, exactly one batch whose records are well formed: `columns` cannot fail on it.
+    """The head of `raw`, exactly one batch whose records are well formed.
 
     `inflated_bytes_max` is below 2 GiB. Raises Rejected.
     """
@@ -100,16 +99,21 @@ def check(raw: Buffer, inflated_bytes_max: int) -> BatchHead:
         raise Rejected(KafkaError.INVALID_RECORD, detail)
     codec = attributes & CODEC_BITS
     records = _inflated(view[HEAD.size :], codec, inflated_bytes_max)
+    content = native.checked(records, rows, base_ms, TIME_MAX_MS) or located(records, rows, base_ms)
+    return BatchHead(
+        base_offset, leader_epoch, codec, base_ms, max_ms,
+        producer_id, producer_epoch, first_sequence, rows, records, content,
+    )  # fmt: skip
+
+
+def located(records: memoryview, rows: int, base_ms: int) -> Located:
+    """The records of a batch, as numpy finds them or a loop. Raises Rejected."""
     try:
         found = layout(records, rows)
     except Malformed as error:
         raise Rejected(KafkaError.INVALID_RECORD, str(error), _index_of(error)) from None
     _check_times(base_ms, found)
-    names = _header_names(records, found)
-    return BatchHead(
-        base_offset, leader_epoch, codec, base_ms, max_ms,
-        producer_id, producer_epoch, first_sequence, rows, records, found, names,
-    )  # fmt: skip
+    return Located(records, base_ms, found, _header_names(records, found))
 
 
 def numbering(raw: Buffer | None) -> Numbering | None:

@@ -11,7 +11,9 @@ import pyarrow.compute as pc
 
 from siltlog.infra.arrow.arrays import binary_values, numbers_of, validity_of
 from siltlog.infra.kafka.batch import CONTROL, CRC_START, HEAD, LENGTH_END, MAGIC, TRANSACTIONAL
+from siltlog.infra.kafka.columns import US_PER_MS
 from siltlog.infra.kafka.compression import NO_CODEC, SMALL_BYTES, deflated
+from siltlog.infra.kafka.native import NativeColumns, native_columns
 from siltlog.infra.kafka.spans import Numbers
 from siltlog.infra.kafka.wire import Buffer
 from siltlog.infra.store.checksum import crc32c
@@ -43,30 +45,38 @@ def encode(
     `siltlog.infra.columns.RECORD_SCHEMA`; others are passed over. Times are rounded down to milliseconds.
     """
     offsets = numbers_of(columns.column("offset"), np.int64)
-    # Rounded towards the past also before 1970.
-    millis = numbers_of(columns.column("timestamp"), np.int64) // 1000
+    times = numbers_of(columns.column("timestamp"), np.int64)
+    native = native_columns(columns)
     pieces: list[Buffer] = []
-    for start, end in _ranges(columns, offsets, bytes_max):
-        part = columns.slice(start, end - start)
-        own, times = offsets[start:end], millis[start:end]
-        records = _records(part, own, times)
+    for start, end in _ranges(columns, offsets, bytes_max, native):
+        own = offsets[start:end]
+        records: Buffer
+        if native is None:
+            # Rounded towards the past also before 1970.
+            millis = times[start:end] // US_PER_MS
+            records, latest_ms = _records(columns.slice(start, end - start), own, millis), int(millis.max())
+        else:
+            records, latest_ms = native.records(start, end)
         attributes = NO_CODEC
         if codec and len(records) >= SMALL_BYTES:
             compressed = deflated(records, codec)
             if len(compressed) < len(records):
                 records, attributes = compressed, codec
-        pieces += (_head(records, own, times, leader_epoch, attributes), records)
+        between = int(times[start]) // US_PER_MS, latest_ms
+        pieces += (_head(records, own, between, leader_epoch, attributes), records)
     return pieces
 
 
 def control_marker(offset: int, leader_epoch: int, timestamp_ms: int = 0) -> bytes:
     """A control batch of one COMMIT marker at `offset`: readers pass over it, and go on after it."""
     record = _record(0, 0, COMMIT_KEY, COMMIT_VALUE, b"\0")
-    at, times = np.array([offset]), np.array([timestamp_ms])
+    at, times = np.array([offset]), (timestamp_ms, timestamp_ms)
     return bytes(_head(record, at, times, leader_epoch, CONTROL | TRANSACTIONAL)) + record
 
 
-def _ranges(columns: pa.RecordBatch, offsets: Numbers, bytes_max: int) -> Iterator[tuple[int, int]]:
+def _ranges(
+    columns: pa.RecordBatch, offsets: Numbers, bytes_max: int, native: NativeColumns | None
+) -> Iterator[tuple[int, int]]:
     """The rows of each batch."""
     rows = len(offsets)
     if rows <= 1:
@@ -80,6 +90,9 @@ def _ranges(columns: pa.RecordBatch, offsets: Numbers, bytes_max: int) -> Iterat
         and offsets[-1] - offsets[0] <= DELTA_MAX
     ):
         yield 0, rows
+        return
+    if native is not None:
+        yield from pairwise((0, *native.cuts(bytes_max, GAP_MAX, DELTA_MAX)))
         return
     sizes = _sizes(columns)
     reached = np.cumsum(sizes)
@@ -115,10 +128,11 @@ def _lengths(array: pa.Array) -> Numbers:
     return numbers_of(counted.fill_null(0), np.int32).astype(np.int64)
 
 
-def _head(records: Buffer, offsets: Numbers, millis: Numbers, leader_epoch: int, attributes: int = 0) -> bytes:
+def _head(records: Buffer, offsets: Numbers, times: tuple[int, int], leader_epoch: int, attributes: int = 0) -> bytes:
+    """`times` are the first one and the latest, in milliseconds."""
     base, rows = int(offsets[0]), len(offsets)
     length = HEAD.size - LENGTH_END + len(records)
-    delta, times = int(offsets[-1]) - base, (int(millis[0]), int(millis.max()))
+    delta = int(offsets[-1]) - base
     unsigned = HEAD.pack(base, length, leader_epoch, MAGIC, 0, attributes, delta, *times, *NO_PRODUCER, rows)
     crc = crc32c(pa.py_buffer(records), crc32c(unsigned[CRC_START:]))
     return HEAD.pack(base, length, leader_epoch, MAGIC, crc, attributes, delta, *times, *NO_PRODUCER, rows)

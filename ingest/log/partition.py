@@ -24,6 +24,7 @@ from siltlog.ingest.records.batch import (
     ProducerRun,
     Runs,
     concat,
+    joined,
     produced_columns,
     record_batch,
     record_columns,
@@ -294,10 +295,8 @@ class PartitionLog:
 
     def _record_batches(self, chunks: list[tuple[Chunk, int, int]], producers: bool) -> list[pa.RecordBatch]:
         batches = [load(chunk, self._wal).slice(first, last) for chunk, first, last in chunks]
-        if len(batches) > 1 and sum(batch.nbytes for batch in batches) <= JOIN_BYTES_MAX:
-            batches = [concat(batches)]
         columns = produced_columns if producers else record_columns
-        return [columns(batch, self.partition) for batch in batches]
+        return [columns(batch, self.partition) for batch in joined(batches)]
 
     @contextmanager
     def held(self, chunks: list[Chunk]) -> Iterator[None]:

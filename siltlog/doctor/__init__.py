@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from siltlog.doctor.credentials import check_own_certificate, check_secrets
 from siltlog.doctor.finding import Finding
-from siltlog.doctor.machine import data_dir, open_files, program
+from siltlog.doctor.machine import data_dir, kafka_codec, open_files, program
 from siltlog.doctor.server import check_server
 from siltlog.infra.client.credentials.credentials import Credentials
 from siltlog.infra.clock import Clock
@@ -45,6 +45,8 @@ def _own_server(settings: "ServerSettings", clock: Clock) -> Iterator[Finding]:
 
     yield from data_dir(settings, clock)
     yield open_files(settings)
+    if settings.kafka_listen:
+        yield kafka_codec()
     yield from check_own_certificate(settings, clock)
     yield _guarded("redis", lambda: coordinator(settings, clock))
     yield _guarded("object store", lambda: object_store(settings, clock))

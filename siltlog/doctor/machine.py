@@ -105,3 +105,15 @@ def open_files(settings: "ServerSettings") -> Finding:
         f"up to {limit:,}: fewer connections than SILT_CONNECTIONS_MAX={settings.connections_max} says are served",
         f"ulimit -Hn {wanted} (as root), or LimitNOFILE={wanted} in its systemd unit",
     )
+
+
+def kafka_codec() -> Finding:
+    """What reads and makes the batches of Kafka's clients on this machine."""
+    # Where nobody speaks Kafka nothing of it is imported.
+    from siltlog.infra.kafka.native import CODEC, IS_NATIVE
+
+    if IS_NATIVE:
+        return Finding("kafka", "ok", f"record batches are read and made by {CODEC}")
+    return Finding(
+        "kafka", "ok", "record batches are read and made by numpy; siltlog-native takes less time: make native"
+    )

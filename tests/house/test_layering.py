@@ -114,6 +114,8 @@ OUTSIDE_EXTRAS |= {
     f"siltlog.infra.tracing.{name}": {"opentelemetry"}
     for name in ("context", "draw", "processing", "provider", "sending", "serving")
 }
+# What `make native` builds: it goes on without.
+OUTSIDE_EXTRAS["siltlog.infra.kafka.native"] = {"siltlog_native"}
 # Of the standard library, whichever version this runs on: `compression` came with Python 3.14.
 STANDARD = sys.stdlib_module_names | {"compression"}
 

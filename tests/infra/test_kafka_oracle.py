@@ -13,7 +13,6 @@ from siltlog.infra.arrow.murmur2 import key_hash
 from siltlog.infra.arrow.partitioner import MURMUR2
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.kafka.batch import HEAD, check
-from siltlog.infra.kafka.columns import columns
 from siltlog.infra.kafka.errors import KafkaError
 from siltlog.infra.kafka.frames import encode_request, encode_response
 from siltlog.infra.kafka.messages.schema import Field, Kind, Message
@@ -129,14 +128,14 @@ def test_batches_of_java_become_the_same_records(oracle: KafkaOracle, codec: str
     head = check(oracle.write(codec, records), INFLATED_BYTES_MAX)
     assert (head.codec, head.rows, head.producer_id) == (CODECS.index(codec), count, -1)
     assert (head.base_timestamp_ms, head.max_timestamp_ms) == (records[0][0], max(each[0] for each in records))
-    assert records_of(columns(head)) == records
+    assert records_of(head.content.columns()) == records
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_large_batches_of_java_are_read_to_their_end(oracle: KafkaOracle, codec: str) -> None:
     """Java frames snappy and lz4 in blocks: this one has several."""
     records = random_records(random.Random(codec), 3_000, headers=False)
-    assert records_of(columns(check(oracle.write(codec, records), INFLATED_BYTES_MAX))) == records
+    assert records_of(check(oracle.write(codec, records), INFLATED_BYTES_MAX).content.columns()) == records
 
 
 @pytest.mark.parametrize("count", [1, 30, 500])

@@ -6,6 +6,7 @@ import pyarrow as pa
 from kafka_oracle import Record
 
 from siltlog.infra.columns import HEADERS, RECORD_SCHEMA, TIMESTAMP
+from siltlog.infra.kafka.columns import Columns
 
 NOW_MS = 1_700_000_000_000
 
@@ -40,10 +41,20 @@ def columns_of(records: list[Record], offsets: list[int]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
 
 
-def records_of(columns: pa.RecordBatch) -> list[Record]:
-    """The records of columns that `siltlog.infra.kafka.columns` has made."""
-    millis = columns.column("timestamp").view(pa.int64()).to_pylist()
-    rows = zip(millis, *(columns.column(name).to_pylist() for name in ("key", "value", "headers")), strict=True)
+def batch_of(columns: Columns) -> pa.RecordBatch:
+    """The columns, those too that no record has."""
+    types = (TIMESTAMP, pa.binary(), pa.binary(), HEADERS)
+    rows = len(columns.value)
+    arrays = [pa.nulls(rows, own) if each is None else each for each, own in zip(columns, types, strict=True)]
+    fields = [pa.field(name, own) for name, own in zip(Columns._fields, types, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def records_of(columns: Columns) -> list[Record]:
+    """The records of columns that a codec has made."""
+    batch = batch_of(columns)
+    millis = batch.column("timestamp").view(pa.int64()).to_pylist()
+    rows = zip(millis, *(batch.column(name).to_pylist() for name in ("key", "value", "headers")), strict=True)
     return [
         (
             -1 if micros is None else micros // 1000,

@@ -6,13 +6,12 @@ import numpy as np
 import pyarrow as pa
 
 from siltlog.infra.errors import problem
-from siltlog.infra.kafka.batch import NO_TIMESTAMP, BatchHead
-from siltlog.ingest.records.body import TIMESTAMP_BYTES, Body, HeaderList, Rows
+from siltlog.infra.kafka.batch import BatchHead
+from siltlog.infra.kafka.columns import Columns
+from siltlog.ingest.records.body import TIMESTAMP_BYTES, Body, Rows
 
-MICROS_PER_MS = 1_000
 
-
-def body_of(partition: int, head: BatchHead, columns: pa.RecordBatch | None, first_sequence: int | None) -> Body:
+def body_of(partition: int, head: BatchHead, columns: Columns | None, first_sequence: int | None) -> Body:
     """`columns` are there where the batch has more than ROWS_MAX records; `first_sequence` is by our count, None where
     the producer is not idempotent."""
     count = head.rows
@@ -22,14 +21,13 @@ def body_of(partition: int, head: BatchHead, columns: pa.RecordBatch | None, fir
     sequence = None
     if first_sequence is not None:
         sequence = np.arange(first_sequence, first_sequence + count, dtype=np.int64)
-    timestamp, key, value, headers = (columns.column(name) for name in ("timestamp", "key", "value", "headers"))
     return Body(
         count,
         nbytes,
-        timestamp=timestamp if timestamp.null_count < count else None,
-        key=key if key.null_count < count else None,
-        value=value,
-        headers=headers if headers.null_count < count else None,
+        timestamp=columns.timestamp,
+        key=columns.key,
+        value=columns.value,
+        headers=columns.headers,
         partition=np.full(count, partition, np.int32),
         sequence=sequence,
         positions=False,
@@ -54,33 +52,8 @@ def check_tombstones(body: Body) -> None:
 
 def _rows(partition: int, head: BatchHead, first_sequence: int | None) -> Rows:
     """The records as lists: columns of so few would cost more than all else that is done with them."""
-    count, records, found = head.rows, head.records, head.layout
-    keys: list[bytes | None] = []
-    values: list[bytes | None] = []
-    for (key, value), (no_key, no_value) in zip(found.bounds.tolist(), found.nulls.tolist(), strict=True):
-        keys.append(None if no_key else bytes(records[key[0] : key[1]]))
-        values.append(None if no_value else bytes(records[value[0] : value[1]]))
-    millis = (found.timestamp_deltas + head.base_timestamp_ms).tolist()
+    count, lists = head.rows, head.content.lists()
     sequences: list[int | None] = [None] * count
     if first_sequence is not None:
         sequences = list(range(first_sequence, first_sequence + count))
-    return Rows(
-        [None if at == NO_TIMESTAMP else at * MICROS_PER_MS for at in millis],
-        keys,
-        values,
-        _headers(head) if len(found.header_bounds) else [None] * count,
-        [partition] * count,
-        sequences,
-    )
-
-
-def _headers(head: BatchHead) -> list[HeaderList | None]:
-    found, records = head.layout, head.records
-    pairs = [
-        (name, None if missing else bytes(records[start:end]))
-        for name, (start, end), missing in zip(
-            head.header_names.to_pylist(), found.header_bounds[:, 1].tolist(), found.header_nulls.tolist(), strict=True
-        )
-    ]
-    ends = np.cumsum(found.header_counts).tolist()
-    return [pairs[end - count : end] or None for end, count in zip(ends, found.header_counts.tolist(), strict=True)]
+    return Rows(lists.timestamps, lists.keys, lists.values, lists.headers, [partition] * count, sequences)

@@ -8,13 +8,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import pyarrow as pa
-
 from siltlog.infra import producer_names
 from siltlog.infra.arrow.partitioner import PARTITIONERS
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.kafka.batch import BatchHead, Rejected, check, numbering
-from siltlog.infra.kafka.columns import columns
+from siltlog.infra.kafka.columns import Columns
 from siltlog.infra.kafka.errors import KafkaError
 from siltlog.infra.limits import TURN_ITEMS
 from siltlog.ingest.log.topic import TopicLog
@@ -38,7 +36,7 @@ class PartitionBatch:
     records: memoryview | None
     error: Exception | None = None
     head: BatchHead | None = None
-    columns: pa.RecordBatch | None = None
+    columns: Columns | None = None
     published: Published | None = None
     told: "tuple[TopicLog, asyncio.Future[None]] | None" = None
     """What is waited for before `error` may be told."""
@@ -168,7 +166,7 @@ def _read(batches: Sequence[PartitionBatch], inflated_bytes_max: int) -> int:
                 raise Rejected(KafkaError.INVALID_RECORD, "there is no record batch")
             batch.head = check(batch.records, inflated_bytes_max - taken)
             if batch.head.rows > ROWS_MAX:
-                batch.columns = columns(batch.head)
+                batch.columns = batch.head.content.columns()
         except Rejected as error:
             batch.error = error
         else:

@@ -16,6 +16,7 @@ from siltlog.infra.http.assembly import Edge
 from siltlog.infra.http.connection.handshakes import Handshakes
 from siltlog.infra.http.connection.peer import Peers
 from siltlog.infra.http.part import Part
+from siltlog.infra.kafka.native import CODEC
 from siltlog.infra.locations import listening_at
 from siltlog.infra.metrics import catalogue
 from siltlog.infra.metrics.metrics import Metrics
@@ -98,7 +99,8 @@ async def open_kafka(
     await connections.listen(listener)
     node.draining.counted(connections.requests)
     host, port = listener.getsockname()[:2]
-    node.logger.info("Kafka's protocol is served", address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    node.logger.info("Kafka's protocol is served", address=address, codec=CODEC)
 
     def show(metrics: Metrics) -> None:
         metrics.totals(catalogue.KAFKA_REQUESTS, counts.requests.items)

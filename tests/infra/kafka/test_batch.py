@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka_oracle import Record
-from kafka_records import NOW_MS, columns_of, random_records, records_of
+from kafka_records import NOW_MS, batch_of, columns_of, random_records, records_of
 
 from siltlog.infra.clock import TIME_MAX_US
 from siltlog.infra.kafka.batch import CRC_START, HEAD, Rejected, check
-from siltlog.infra.kafka.columns import SCHEMA, columns
 from siltlog.infra.kafka.errors import KafkaError
 from siltlog.infra.kafka.records import encode
 
+pytestmark = pytest.mark.usefixtures("codec")
 INFLATED_BYTES_MAX = 1_000_000
 NAMES = (
     "base_offset", "length", "leader_epoch", "magic", "crc", "attributes", "last_delta", "base_ms", "max_ms",
@@ -44,11 +44,11 @@ MANY = encoded([(NOW_MS, b"key", b"value", ())] * 100)
 @given(st.integers(0, 2**32), st.integers(1, 60))
 def test_records_become_columns(seed: int, count: int) -> None:
     records = random_records(random.Random(seed), count)
-    found = columns(check(encoded(records), INFLATED_BYTES_MAX))
-    found.validate(full=True)
-    assert found.schema == SCHEMA
+    found = check(encoded(records), INFLATED_BYTES_MAX).content.columns()
     assert records_of(found) == records
-    assert found.column("headers").null_count == sum(not headers for *_, headers in records)
+    batch = batch_of(found)
+    batch.validate(full=True)
+    assert batch.column("headers").null_count == sum(not headers for *_, headers in records)
 
 
 def test_the_head_is_told() -> None:
@@ -61,7 +61,7 @@ def test_the_head_is_told() -> None:
 
 @pytest.mark.parametrize("of", [bytes, bytearray, memoryview, pa.py_buffer])
 def test_any_buffer_is_taken(of: Any) -> None:
-    assert columns(check(of(ONE), INFLATED_BYTES_MAX)).column("value").to_pylist() == [b"value"]
+    assert check(of(ONE), INFLATED_BYTES_MAX).content.columns().value.to_pylist() == [b"value"]
 
 
 @pytest.mark.parametrize(
@@ -128,14 +128,15 @@ def test_a_time_that_no_column_takes_is_named_with_its_record() -> None:
 def test_a_time_of_minus_one_is_none() -> None:
     for count in (1, 50):
         raw = encoded([(0, b"k", b"v", ())] * count)
-        assert columns(check(changed(raw, base_ms=-1), INFLATED_BYTES_MAX)).column("timestamp").null_count == count
+        assert check(changed(raw, base_ms=-1), INFLATED_BYTES_MAX).content.columns().timestamp is None
     raw = encoded([(0, b"k", b"v", ()), (5, b"k", b"v", ())])
-    times = columns(check(changed(raw, base_ms=-1), INFLATED_BYTES_MAX)).column("timestamp")
+    times = check(changed(raw, base_ms=-1), INFLATED_BYTES_MAX).content.columns().timestamp
+    assert times is not None
     assert times.view(pa.int64()).to_pylist() == [None, 4_000]
 
 
 def test_neither_key_nor_value_is_taken() -> None:
-    assert records_of(columns(check(encoded([(NOW_MS, None, None, ())]), INFLATED_BYTES_MAX))) == [
+    assert records_of(check(encoded([(NOW_MS, None, None, ())]), INFLATED_BYTES_MAX).content.columns()) == [
         (NOW_MS, None, None, ())
     ]
 
@@ -155,6 +156,7 @@ def test_mutated_batches_are_refused_or_become_columns(seed: int, count: int) ->
     except Rejected as error:
         assert str(error)
         return
-    found = columns(head)
-    found.validate(full=True)
-    assert found.num_rows == head.rows
+    found = head.content.columns()
+    batch = batch_of(found)
+    batch.validate(full=True)
+    assert batch.num_rows == head.rows

@@ -10,12 +10,12 @@ from kafka_records import NOW_MS, columns_of, random_records, records_of
 
 from siltlog.infra.columns import HEADERS, TIMESTAMP
 from siltlog.infra.kafka.batch import HEAD, Rejected, check
-from siltlog.infra.kafka.columns import columns
 from siltlog.infra.kafka.compression import CODECS, NO_CODEC
 from siltlog.infra.kafka.errors import KafkaError
 from siltlog.infra.kafka.layout import layout
 from siltlog.infra.kafka.records import FEW, GAP_MAX, control_marker, encode
 
+pytestmark = pytest.mark.usefixtures("codec")
 BYTES_MAX = 1_000_000
 
 
@@ -34,7 +34,7 @@ def test_what_is_encoded_is_read_again(seed: int, count: int, headers: bool) -> 
     part = columns_of(records, list(range(7, 7 + count))).slice(skipped)
     head = check(b"".join(encode(part, -1)), BYTES_MAX)
     assert (head.base_offset, head.leader_epoch, head.rows) == (7 + skipped, -1, count - skipped)
-    assert records_of(columns(head)) == records[skipped:]
+    assert records_of(head.content.columns()) == records[skipped:]
 
 
 @given(st.integers(0, 2**32), st.booleans())
@@ -135,7 +135,7 @@ def test_batches_are_compressed_where_that_takes_fewer_bytes(codec: int) -> None
         plain = b"".join(encode(columns_of(records, list(range(count))), -1))
         data = b"".join(encode(columns_of(records, list(range(count))), -1, codec=codec))
         head = check(data, BYTES_MAX)
-        assert records_of(columns(head)) == records
+        assert records_of(head.content.columns()) == records
         assert (head.codec == codec and (len(data) < len(plain) or codec == NO_CODEC)) or data == plain
         assert count < 5 or head.codec == codec
     noise = [(NOW_MS, None, random.Random(1).randbytes(1_000), ())]

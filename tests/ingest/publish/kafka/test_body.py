@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from siltlog.infra.columns import RECORD_SCHEMA
 from siltlog.infra.errors import Refused
 from siltlog.infra.kafka.batch import check
-from siltlog.infra.kafka.columns import columns
 from siltlog.infra.kafka.records import encode
 from siltlog.ingest.publish.kafka.body import body_of, check_tombstones
 from siltlog.ingest.records.body import Body, Rows
@@ -38,7 +37,7 @@ def bodies(data: bytes, sequence: int | None) -> tuple[Rows, Body]:
     head = check(data, 1 << 20)
     few = body_of(3, head, None, sequence).rows
     assert few is not None
-    return few, body_of(3, head, columns(head), sequence)
+    return few, body_of(3, head, head.content.columns(), sequence)
 
 
 def listed(column: pa.Array | None, count: int) -> list[Any]:
@@ -65,9 +64,9 @@ def test_few_and_many_are_the_same_records(records: Any, sequence: int | None) -
 def test_a_tombstone_without_a_key_is_found_either_way() -> None:
     data = batch([(0, b"k", None, []), (0, None, b"v", []), (0, None, None, [])])
     head = check(data, 1 << 20)
-    for body in (body_of(0, head, None, None), body_of(0, head, columns(head), None)):
+    for body in (body_of(0, head, None, None), body_of(0, head, head.content.columns(), None)):
         with pytest.raises(Refused, match="record 2"):
             check_tombstones(body)
     whole = check(batch([(0, b"k", None, []), (0, None, b"v", [])]), 1 << 20)
-    for body in (body_of(0, whole, None, None), body_of(0, whole, columns(whole), None)):
+    for body in (body_of(0, whole, None, None), body_of(0, whole, whole.content.columns(), None)):
         check_tombstones(body)
