@@ -21,7 +21,6 @@ from benchmarks.bench import Bench
 from benchmarks.cluster.failover import CLIENTS, KILL, STOP, Tries, Try, _figures
 from benchmarks.cluster.streams import Ack, damage, longest_gap
 from benchmarks.figures.figure import Figure, Point, Summary, summaries
-from benchmarks.figures.pictures import CHARTS, draw
 from benchmarks.figures.report import machine, markdown
 from benchmarks.groups.rebalance import _gaps
 from benchmarks.groups.receiver import RECORD_BYTES, _sent, stamped_value
@@ -270,6 +269,9 @@ def test_documents_of_several_runs_are_shown_as_one(tmp_path: Path) -> None:
 
 
 def test_the_same_figures_are_the_same_picture(tmp_path: Path) -> None:
+    # Drawing is the one thing here that needs matplotlib, which each worker would import to collect the others.
+    from benchmarks.figures.pictures import CHARTS, draw
+
     summary = [
         Summary(Figure(f"{x}", x, "ms", points=(Point(chart, "line", x),)), x, x, None)
         for chart in CHARTS
