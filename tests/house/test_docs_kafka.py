@@ -93,6 +93,7 @@ def test_the_guide_names_the_clients_that_are_run() -> None:
         "Spark's source and sink (`spark-sql-kafka-0-10`)": SPARK_VERSION,
         "Kafka Connect, with the connectors of files": kafka_tools.VERSION,
         f"Flink's source and sink (`flink-connector-kafka` {FLINK_CONNECTOR_VERSION})": FLINK_VERSION,
+        "Kafka Streams": kafka_tools.VERSION,
     }
 
 
