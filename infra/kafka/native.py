@@ -10,12 +10,12 @@ import pyarrow as pa
 from siltlog.infra.columns import HEADERS, TIMESTAMP, nulls
 from siltlog.infra.kafka.columns import ENTRY, Columns, Content, Lists
 
-_native: Any
 try:
-    import siltlog_native as _native
+    import siltlog_native
 except ImportError:
-    _native = None
+    siltlog_native = None
 
+_native: Any = siltlog_native
 IS_NATIVE = _native is not None
 CODEC = f"siltlog-native {_native.__version__}" if IS_NATIVE else "numpy"
 """Which of the two this process has."""

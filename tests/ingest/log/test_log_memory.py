@@ -25,3 +25,23 @@ def test_the_oldest_leaves_the_memory_and_its_frames_stay(tmp_path: Path) -> Non
                 assert resident == sorted(resident) and not resident[0] and resident[-1]
 
     asyncio.run(run())
+
+
+def test_a_read_has_what_small_requests_left_as_one_batch_and_large_ones_as_they_are(tmp_path: Path) -> None:
+    sizes = [20_000] * 6 + [300_000] + [20_000] * 2
+
+    async def run() -> None:
+        async with running_log(tmp_path, GatedDisk()) as (log, topics):
+            topic = await topics.create("t", 1, {"flush.ms": 3_600_000})
+            for size in sizes:
+                await log.append(topic, body("x" * size), None).durable
+            [partition] = topic.partitions
+            assert len(partition.head.chunks) == len(sizes), "each is by itself in memory"
+            read = await partition.read_head(1, len(sizes), 1_000, MIB)
+            assert read is not None
+            assert [batch.num_rows for batch in read] == [5, 1, 2]
+            offsets = [offset for batch in read for offset in batch.column("offset").to_pylist()]
+            values = [len(value) for batch in read for value in batch.column("value").to_pylist()]
+            assert (offsets, values) == (list(range(1, len(sizes))), sizes[1:])
+
+    asyncio.run(run())
