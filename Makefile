@@ -57,8 +57,8 @@ pictures: $(PACKAGES) ## Take the pictures of docs/page.md anew, with Chromium (
 	@PYTHONPATH=tests/rigs $(BIN)/python tests/rigs/page_pictures.py $(or $(ARGS),docs/pictures)
 
 # Where the environment forbids bytecode, each of the hundreds of servers would compile all it imports.
-test: java $(JARS) ## Run the tests, five files at a time (ARGS="-k wal" for some)
-	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder $(ARGS)
+test: java $(JARS) ## Run the tests, four files at a time (ARGS="-k wal" for some)
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-chaos: CHAOS ?= 500
 test-chaos: java $(JARS) ## Run what has chance in it with thousands of seeds, for hours (CHAOS=10 for fewer)
@@ -72,7 +72,7 @@ test-clients: java $(JARS) ## Drive servers by clients of others: browsers, Go, 
 coverage: LEAST ?= 90
 coverage: java $(JARS) ## Run the tests, and say how much of each room they run; quickest on Python 3.12+ (LEAST=0 ADD=1 with ARGS: in parts)
 	@env -u PYTHONDONTWRITEBYTECODE LEAST=$(LEAST) ADD=$(ADD) $(BIN)/python tests/rigs/rooms_covered.py \
-		-n 5 --dist loadfile --no-loadscope-reorder $(ARGS)
+		-n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-deploy: java $(JARS) ## Build and run images, units, proxies and charts, with tools that it installs (half an hour, cold)
 	@tests/deploy/tools
