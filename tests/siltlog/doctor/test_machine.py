@@ -22,6 +22,7 @@ from siltlog.infra.client.endpoints import Endpoints
 from siltlog.infra.client.transport import Caller, HttpTransport
 from siltlog.infra.clock import SystemClock, format_us
 from siltlog.infra.errors import ConfigError
+from siltlog.infra.kafka.native import CODEC, IS_NATIVE
 from siltlog.infra.redis.embedded import EmbeddedValkey
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.local import LocalStore
@@ -54,6 +55,12 @@ def test_a_machine_on_which_nothing_runs_yet(settings: ServerSettings) -> None:
     assert (findings["server"].state, findings["server"].mend) == ("warning", "silt serve")
     assert findings["redis"].state == "ok"
     assert not settings.data_dir.exists()
+
+
+def test_the_codec_of_kafka_is_told_where_it_is_spoken(settings: ServerSettings) -> None:
+    assert "kafka" not in found(settings)
+    told = found(settings.model_copy(update={"kafka_listen": "127.0.0.1:9092"}))["kafka"]
+    assert (told.state, CODEC in told.detail, "make native" in told.detail) == ("ok", True, not IS_NATIVE)
 
 
 def test_a_server_that_runs(tmp_path: Path) -> None:
