@@ -34,6 +34,7 @@ VALUES: tuple[Values, ...] = ("text", "json", "base64")
 NESTING_MAX = 800
 """Python before 3.12 reads a thousand levels, those of the calls around it among them; later ones read more."""
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _EMBEDDED_FIRST = frozenset(b"{[-0123456789tf")
 _EMBEDDED_LAST = frozenset(b"}]0123456789e")
 _SYNTAX = msgspec.json.Decoder(msgspec.Raw)
@@ -215,10 +216,9 @@ def _is_shallow(value: bytes) -> bool:
     """Whether a value, which is valid JSON, can be read inside of a reply by whoever reads it."""
     if value.count(b"[") + value.count(b"{") <= NESTING_MAX:
         return True
-    codes = np.frombuffer(_STRING.sub(b"", value), np.uint8)
-    opening = (codes == ord("[")) | (codes == ord("{"))
-    closing = (codes == ord("]")) | (codes == ord("}"))
-    return int(np.cumsum(opening.astype(np.int64) - closing).max()) <= NESTING_MAX
+    brackets = np.frombuffer(_STRING.sub(b"", value).translate(None, _NO_BRACKETS), np.uint8)
+    depths = np.where((brackets == ord("[")) | (brackets == ord("{")), 1, -1).cumsum()
+    return int(depths.max(initial=0)) <= NESTING_MAX
 
 
 def _texts(column: pa.Array) -> tuple[Iterable[Text], Iterable[bytes | UnsetType]]:

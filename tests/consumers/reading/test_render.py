@@ -162,6 +162,11 @@ def test_many_records_are_rendered_as_each_of_them(rows: int) -> None:
     assert render.records([batch], "text") == each
 
 
+def test_brackets_within_text_are_no_nesting() -> None:
+    for value in (b'"' + b"[" * 2_000 + b'"', b'{"a":"' + b"{[" * 900 + b'"}'):
+        assert render.value_lines([record_batch(0, 0, [value])]) == value + b"\n"
+
+
 @pytest.mark.parametrize(
     ("value", "embedded"),
     [
