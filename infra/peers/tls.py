@@ -27,21 +27,20 @@ class PeerTls:
         self._clock, self._logger = clock, logger
         self._state = self._look()
         self._context = self._loaded()
-        self._problem = ""
         self._told = ""
+        """What was told of files that do not fit each other, while they do not."""
 
     def context(self) -> ssl.SSLContext:
         """Returns a context made of the files as they are, or as they were last when they do not fit each other."""
         state = self._look()
-        if state != self._state or self._problem:
+        if state != self._state or self._told:
             try:
                 self._context = self._loaded()
             except ConfigError as error:
                 # Files change one by one: the next connection tries again.
                 self._tell(error.detail, state)
-                self._problem = error.detail
             else:
-                self._state, self._problem, self._told = state, "", ""
+                self._state, self._told = state, ""
         return self._context
 
     def _tell(self, problem: str, state: Sequence[tuple[int, int, int] | None]) -> None:

@@ -18,7 +18,7 @@ from node_modules import NODE
 
 from siltlog.infra.errors import ConfigError
 from siltlog.pipelines.spark.jars import IN_SPARK, JarSet, resolve
-from siltlog.pipelines.spark.java import find_java
+from siltlog.pipelines.spark.java import Java, find_java
 
 PROGRAMS = Path(__file__).parents[1] / "clients" / "kafka"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "siltlog" / "deploy"
@@ -160,25 +160,26 @@ def _kcat(_: Path) -> Command:
     return [sys.executable, PROGRAMS / "kcat" / "player.py"]
 
 
-def spark_player(folder: Path) -> Command:
-    """A player whose session is for any server."""
+def java_with(jars: JarSet, what: str) -> tuple[Java, str]:
+    """Gives Java, and the path of the jars. Skips the test, in which `what` is not run, where they cannot be had."""
     try:
         java = find_java()
-        jars = resolve(SPARK_JARS, java)
+        return java, ":".join(map(str, resolve(jars, java)))
     except ConfigError as error:
-        pytest.skip(f"Spark's source of Kafka cannot be run: {error}")
+        pytest.skip(f"{what} cannot be run: {error}")
+
+
+def spark_player(folder: Path) -> Command:
+    """A player whose session is for any server."""
+    java, path = java_with(SPARK_JARS, "Spark's source of Kafka")
     own = [f"JAVA_HOME={java.home}"] if java.home else []
-    program = PROGRAMS / "spark" / "player.py"
-    return ["env", *own, sys.executable, program, ":".join(map(str, jars)), folder]
+    return ["env", *own, sys.executable, PROGRAMS / "spark" / "player.py", path, folder]
 
 
 def flink_player(folder: Path) -> Command:
     """A player for any server. Flink's own threads find its classes on the path alone, so it is compiled before."""
-    try:
-        java = find_java()
-        path = ":".join(map(str, (folder, *resolve(FLINK_JARS, java))))
-    except ConfigError as error:
-        pytest.skip(f"Flink cannot be run: {error}")
+    java, jars = java_with(FLINK_JARS, "Flink")
+    path = f"{folder}:{jars}"
     source = PROGRAMS / "flink" / "FlinkPlayer.java"
     compiler = [java.executable, "-m", "jdk.compiler/com.sun.tools.javac.Main", "-nowarn"]
     subprocess.run([*compiler, "-d", folder, "-cp", path, source], capture_output=True, check=True)
@@ -188,21 +189,13 @@ def flink_player(folder: Path) -> Command:
 
 def streams_command() -> Command:
     """An instance of an application of Kafka Streams; what follows says where, and what it reads and writes."""
-    try:
-        java = find_java()
-        path = ":".join(map(str, resolve(STREAMS_JARS, java)))
-    except ConfigError as error:
-        pytest.skip(f"Kafka Streams cannot be run: {error}")
+    java, path = java_with(STREAMS_JARS, "Kafka Streams")
     return [java.executable, *LIGHT_JAVA, "-cp", path, PROGRAMS / "streams" / "WordCount.java"]
 
 
 def _java(group_protocol: str) -> Callable[[Path], Command]:
     def command(_: Path) -> Command:
-        try:
-            java = find_java()
-            path = ":".join(map(str, resolve(JARS, java)))
-        except ConfigError as error:
-            pytest.skip(f"Kafka's client for Java cannot be run: {error}")
+        java, path = java_with(JARS, "Kafka's client for Java")
         return [java.executable, *LIGHT_JAVA, "-cp", path, PROGRAMS / "java" / "Player.java", group_protocol]
 
     return command
