@@ -32,7 +32,7 @@ class Call(NamedTuple):
 
 class Covered(NamedTuple):
     acknowledgements: int
-    """Those before which a sync began and ended after the request was sent."""
+    """The answers before which a sync began and ended after the request was sent."""
     requests: int
     by: str
     """What synced, most often first; nothing where none did."""

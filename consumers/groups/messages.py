@@ -48,7 +48,7 @@ CommitStatus = Literal[
 ]
 """The last three are of classic groups."""
 GroupType = Literal["consumer", "classic"]
-"""Of a `classic` group the members share out the partitions among themselves, of a `consumer` group the server does."""
+"""The members of a `classic` group share the partitions out; for a `consumer` group the server does."""
 Phase = Literal["empty", "preparing", "completing", "stable"]
 """How far a rebalance of a classic group is: its members join, then wait for what their leader says."""
 OFFSET_MAX = 2**53 - 1
@@ -145,8 +145,8 @@ class KafkaOffset(CommittedOffset):
     """What a client of Kafka commits."""
 
     leader_epoch: int = NO_LEADER_EPOCH
-    """That of the record before the offset, as the client knows it; it is kept, and told to whoever asks by Kafka's
-    protocol."""
+    """The epoch of the record before the offset, as the client knows it; it is kept, and told to whoever asks by
+    Kafka's protocol."""
 
 
 class MemberRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -294,7 +294,7 @@ class MemberState(NamedTuple):
     joined_ms: int | None
     """None: not known, as it joined at a server of a former release."""
     client_host: str = ""
-    """Of a client of Kafka."""
+    """The host of a client of Kafka."""
 
 
 class CommittedState(NamedTuple):

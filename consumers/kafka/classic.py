@@ -18,16 +18,16 @@ from siltlog.infra.kafka.consumer_protocol import PROTOCOL_TYPE, assigned_partit
 from siltlog.infra.kafka.errors import KafkaError
 
 MEMBERS_MAX = 1_000
-"""Of one group: each join and each rebalance looks at all of them."""
+"""A group has no more: each join and each rebalance looks at all of them."""
 PROTOCOLS_MAX = 100
 METADATA_BYTES_MAX = 1024 * 1024
-"""Of a member, with all of its protocols."""
+"""A member says no more, with all of its protocols."""
 GROUP_BYTES_MAX = 16 * 1024 * 1024
 """The same of all members of a group, of which its leader is told."""
 ASSIGNMENTS_BYTES_MAX = 16 * 1024 * 1024
-"""Of all members of a group."""
+"""All members of a group are assigned no more."""
 ID_CHARS_MAX = 1_000
-"""Of a group, a member, an instance, a protocol or its type."""
+"""The name of a group, a member, an instance, a protocol or its type has no more."""
 _CLIENT_CHARS_MAX = 100
 _NO_NAME = re.compile(r"[^a-zA-Z0-9._-]")
 _ERRORS = {

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from siltlog.infra.kafka.errors import KafkaError
 
 PARTITIONS_MAX = 100_000
-"""Of all sessions of a server: what more readers ask for they name with each fetch."""
+"""All sessions of a server have no more: what further readers ask for they name with each fetch."""
 NO_SESSION = 0
 NEW, LAST = 0, -1
 """The epochs of a fetch that makes a session, and of one that ends its session."""
@@ -71,7 +71,7 @@ class _Session:
         self.by_id = by_id
         """Its partitions are named by the ids of their topics."""
         self.epoch = FIRST_EPOCH
-        """That of the next fetch."""
+        """The epoch of the next fetch."""
         self.wishes: dict[Part, Wish] = {}
         self.told: dict[Part, tuple[int, int]] = {}
         """The bounds that its reader knows, of the partitions that it was told of."""

@@ -32,7 +32,7 @@ class KeeperAsked(msgspec.Struct, frozen=True):
     call: Literal["restore", "restore_emptied", "save", "delete", "forget"]
     groups: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
-    """Those whose offsets are forgotten, as the scripts name them."""
+    """The partitions whose offsets are forgotten, as the scripts name them."""
 
 
 class KeeperTold(msgspec.Struct, frozen=True):

@@ -153,7 +153,7 @@ def _latest(offsets: pa.Array, timestamps: pa.Array, start: int, end: int) -> Ti
 
 
 def _later(one: Timed | None, other: Timed | None) -> Timed | None:
-    """That with the later time; of two with one time that with the lower offset."""
+    """Gives the one with the later time; of two with one time the one with the lower offset."""
     there = [each for each in (one, other) if each is not None]
     return max(there, key=lambda each: (each.timestamp_us, -each.offset), default=None)
 

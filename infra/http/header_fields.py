@@ -41,7 +41,7 @@ LISTS = frozenset(
 )
 """Several of one name mean what one with all their values does (RFC 9110, section 5.3)."""
 _COOKIE = b"cookie"
-"""Who spoke HTTP/2 with a browser may hand on several: they are one with semicolons (RFC 9113, section 8.2.3)."""
+"""A proxy that spoke HTTP/2 with a browser may hand on several: they are one with semicolons (RFC 9113, 8.2.3)."""
 _ONCE = (b"authorization", b"host")
 """Even the same value twice is refused of these: a second Host is (RFC 9112, section 3.2), and so is a credential."""
 

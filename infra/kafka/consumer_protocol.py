@@ -9,7 +9,7 @@ from siltlog.infra.kafka.messages.schema import Kind, array, blob, int16, text
 from siltlog.infra.kafka.wire import Budget, Malformed, Writer
 
 PROTOCOL_TYPE = "consumer"
-"""Of groups whose members say this; others, such as the workers of Kafka Connect, have words of their own."""
+"""The type of groups of consumers; others, such as the workers of Kafka Connect, have one of their own."""
 
 _SUBSCRIPTION = (int16("version"), array("topics", of=Kind.TEXT))
 _ASSIGNMENT = (int16("version"), array("partitions", fields=(text("topic"), array("partitions", of=Kind.INT32))))

@@ -31,7 +31,7 @@ _NO_NULLS = np.empty(0, np.bool_)
 _OFFSETS_MAX = 1 << 15
 """A mebibyte has so many records at most, unless they are smaller than 32 bytes."""
 _OFFSETS_OF_SIZE = (1 << 6, 1 << 13, 1 << 20)
-"""Those below take one byte, two bytes, three."""
+"""Offsets below these take one byte, two bytes, three."""
 
 
 def _offset_bytes() -> tuple[Numbers, tuple[npt.NDArray[np.uint8], ...]]:

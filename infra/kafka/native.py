@@ -18,7 +18,7 @@ except ImportError:
 _native: Any = siltlog_native
 IS_NATIVE = _native is not None
 CODEC = f"siltlog-native {_native.__version__}" if IS_NATIVE else "numpy"
-"""Which of the two this process has."""
+"""Names the one of the two that this process has."""
 _Buffers = tuple[int, pa.Buffer | None, pa.Buffer | None, pa.Buffer | None]
 _NONE: _Buffers = (0, None, None, None)
 _Places = list[pa.Buffer | None]

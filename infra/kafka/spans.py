@@ -20,7 +20,7 @@ _SAME = 8
 """So many in a row make it worth a look."""
 _SAME_MORE = 64
 _MANY = 256
-"""Of fewer records in all a look would take as long as it saves."""
+"""A look at fewer records would take as long as it saves."""
 
 
 def spans(content: bytes, data: Bytes, size: int, count: int) -> tuple[Numbers, Numbers]:

@@ -22,7 +22,7 @@ from siltlog.infra.telemetry import Logger
 
 KEPT_VERSIONS = 100
 KEPT_MS = 24 * 3_600_000
-"""Who slept may still find the next version after the one he knows."""
+"""A server that slept may still find the next version after the one it knows."""
 LIST_SECONDS = 30.0
 """How often all versions are looked through: one that comes after an object that is none is not found by its number."""
 ATTEMPTS_MAX = 10

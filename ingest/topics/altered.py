@@ -36,7 +36,7 @@ class Altered(NamedTuple):
     changed: TopicConfig
     """The settings that get another value."""
     unset: Collection[str]
-    """Those that are put back."""
+    """The settings that are put back."""
 
     @property
     def removed_files_ms(self) -> int:

@@ -158,7 +158,7 @@ class ForkServers:
     """
 
     opened: "ForkServers | None" = None
-    """Those of this run of tests."""
+    """The servers of this run of tests."""
 
     def __init__(self) -> None:
         self._environment = _without_settings(os.environ)

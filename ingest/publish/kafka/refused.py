@@ -10,8 +10,8 @@ from typing import NamedTuple
 REFUSED_MAX = 10_000
 """So many are remembered; then the oldest is forgotten."""
 TRIED_SECONDS = 600.0
-"""Who was refused for the last time so long ago comes no more with those records: clients try for five minutes at most,
-unless they are told otherwise. A node may have refused a producer long before it is given the topic."""
+"""A producer that was refused for the last time so long ago comes no more with those records: clients try for five
+minutes at most, unless they are told otherwise. A node may have refused one long before it is given the topic."""
 
 
 class Sender(NamedTuple):

@@ -30,7 +30,7 @@ FOLLOW_SECONDS = 1.5
 """What another node revokes, and could not tell, counts no more here within three seconds: after this, and one answer
 of the store."""
 PAUSE_SECONDS = 10.0
-"""Who has not looked for so long, by any clock, looks through all versions: the next of them may be gone by now."""
+"""A server that has not looked for so long, by any clock, looks through all versions: the next of them may be gone."""
 AWAY_SECONDS = 10.0
 """Without an answer for so long the object store is told to be away."""
 TURN_SECONDS_MAX = 5.0

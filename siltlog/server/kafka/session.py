@@ -39,7 +39,7 @@ class Session:
         self._refused: SiltlogError | None = None
         """Why a token was refused, while its client has not acknowledged that it heard so."""
         self._principal = ""
-        """Who has logged in by SASL."""
+        """The caller who has logged in by SASL."""
         self._guard = guard
         self._id = uuid.uuid4().hex[:12]
         self._requests = 0

@@ -19,7 +19,7 @@ from siltlog.server.live.snapshot import ALL, Seen, Sees, Snapshot
 
 PERIOD_SECONDS = 1.0
 SOON_SECONDS = 0.2
-"""Who comes is shown something at once, but so long after the last: many who come together share one."""
+"""A viewer who comes is shown something at once, but so long after the last: many who come together share one."""
 CROWDED_RETRY_MS = 10_000
 _encode = msgspec.json.Encoder().encode
 

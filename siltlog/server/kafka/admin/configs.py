@@ -24,7 +24,7 @@ from siltlog.server.kafka.leaders import Leaders
 from siltlog.server.kafka.turns import in_turns
 
 TOPIC, BROKER = 2, 4
-"""Of what settings are asked for."""
+"""The kinds of what settings are asked for."""
 _SOURCES = {"topic": 1, "server": 4, "default": 5}
 """Where a value comes from: the topic's own, of the server's settings, by default."""
 _TEXT, _NUMBER, _LIST = 2, 5, 7

@@ -15,7 +15,7 @@ from siltlog.server.kafka.call import Answer, Call
 
 STATES: Mapping[Stability, str] = {"empty": "Empty", "stable": "Stable", "rebalancing": "Reconciling"}
 _CLASSIC_STATES: Mapping[Stability, str] = {**STATES, "rebalancing": "PreparingRebalance"}
-"""Of groups whose partitions the server assigns, for who asks as if their members did."""
+"""The states of groups whose partitions the server assigns, for who asks as if their members did."""
 _PHASES: Mapping[Phase, str] = {
     "empty": "Empty",
     "preparing": "PreparingRebalance",
