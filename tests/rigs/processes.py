@@ -1,5 +1,6 @@
 """What is known of other processes."""
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -18,6 +19,15 @@ def stat_of(pid: int) -> list[str]:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (ProcessLookupError, FileNotFoundError):
         return []
+
+
+def opened_by(pid: int) -> list[str]:
+    """What a process has open; what it closed between the listing and the look is not told."""
+    opened = []
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            opened.append(str(file.readlink()))
+    return opened
 
 
 def is_stopped(pid: int) -> bool:

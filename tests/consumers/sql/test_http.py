@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from chaos import CHAOS
 from http_rig import NO_REDIS, Http, Reply
+from processes import opened_by
 from s3_server import S3Server
 from sql_rig import ENDLESS, children_of, is_busy
 from waiting import SECONDS_MAX, until
@@ -289,7 +290,7 @@ def test_its_process_has_nothing_of_the_server(http: Http, server: ServerProcess
     allowed = {"PATH", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "OPENBLAS_NUM_THREADS"}
     allowed |= {"JE_ARROW_MALLOC_CONF", "ARROW_DEFAULT_MEMORY_POOL"}
     assert {name for name in environment if not name.startswith(("LC_", "PYTHON"))} <= allowed
-    opened = [str(one.readlink()) for one in (process / "fd").iterdir()]
+    opened = opened_by(pid)
     assert not [path for path in opened if path.startswith(("/tmp", str(server.data_dir)))], opened
     assert (process / "cwd").readlink() == Path("/")
     assert os.getpriority(os.PRIO_PROCESS, pid) == 10
