@@ -1,4 +1,4 @@
-"""A member: what it knows of the cluster, and its turns, as steps: to arrive, to beat, to look.
+"""A member: what it knows of the cluster, and its turns, as steps: to arrive, to beat, to look, to survey.
 
 Whoever wrote the newest view looks at all beats and plans; the others look at its beat alone.
 """
@@ -25,20 +25,18 @@ from siltlog.infra.cluster.identity import (
     Identity,
     Timing,
 )
-from siltlog.infra.cluster.steps import Call, Steps
+from siltlog.infra.cluster.steps import Steps
+from siltlog.infra.cluster.survey import Survey, Tables
 from siltlog.infra.cluster.view import ClusterView
 from siltlog.infra.cluster.watch import Watch
 from siltlog.infra.errors import problem
 
-Tables = Callable[[Collection[str], Collection[str]], Call]
-"""Given the names of topics, and some of them to be looked at again: a call that finds the tables of all others, and of
-those, by name. An id that is empty stands for none; what cannot be read is left out."""
 LATE_SECONDS = 0.005
 """How long after the end of a lease the look at it comes: timers may go off a little early."""
 DEAF_LEASES = 0.5
 """After how many leases without an answer of the store a node no longer beats."""
-TABLES_AGAIN = 32
-"""How many topics of the view are looked at again each time: one whose deletion nobody told of leaves it so."""
+SURVEY_AFTER_LEASES = 2
+"""After how many leases a new controller looks at tables: those that it gives away are taken meanwhile."""
 
 
 class Member:
@@ -79,7 +77,7 @@ class Member:
         self._clock = clock
         self._report = report
         self._ids = ids
-        self._tables = tables
+        self._survey = Survey(tables, clock)
         self._known = {self.journal}
         """Journals under which this node may stand in a view: its own, and those that were there when it came."""
         self._ends: tuple[str, ...] = ()
@@ -87,9 +85,7 @@ class Member:
         self._wishes: dict[str, Wish] = {}
         self._beat = 0
         self._beat_began = float("-inf")
-        self._looked_at = self._listed_at = self._tables_at = self._view_asked_at = float("-inf")
-        self._looked_up_to = ""
-        """The last topic whose table was looked at again."""
+        self._looked_at = self._listed_at = self._view_asked_at = float("-inf")
         self._refused = refused
         self._watch = Watch(timing.lease_ms, timing.heartbeat_ms)
         self._since: dict[object, float] = {}
@@ -254,6 +250,10 @@ class Member:
         finally:
             self._looked_at = self._clock.monotonic()
 
+    def survey(self) -> Steps[bool]:
+        """Looks at tables, as the controller, whenever that is due; whether there may be something to be done now."""
+        return (yield from self._survey.look(self.view)) if self.controls else False
+
     def _find(self, *, listing: bool) -> Steps[None]:
         began = self._clock.monotonic()
         if listing:
@@ -275,6 +275,9 @@ class Member:
             raise dissolved(view)
         if not view.dissolved and view.journal_root_id != self.identity.journal_root_id:
             raise elsewhere(self.identity, view)
+        self._survey.saw(self.view, view)
+        if view.journal == self.journal and not self.controls and view.topics:
+            self._survey.put_off(SURVEY_AFTER_LEASES * self._timing.lease_s)
         self.view = view
         entry = view.nodes.get(self.identity.node)
         # Before its first beat it is `arrive` that finds out whether who was there is gone.
@@ -321,11 +324,7 @@ class Member:
 
     def _round(self) -> Steps[None]:
         """Looks at all beats, and puts what is to change into the next view."""
-        tables: Mapping[str, str] = {}
         began = self._clock.monotonic()
-        if self._tables is not None and self.controls and began - self._tables_at >= LIST_SECONDS:
-            tables = yield self._tables(tuple(self.view.topics), self._again())
-            began = self._tables_at = self._clock.monotonic()
         view = self.view
         self.beats = beats = yield from steps.all_beats(self.identity.formats)
         members = {node: entry.journal for node, entry in view.members()}
@@ -349,7 +348,7 @@ class Member:
                 if lasted[key] >= seconds
             ],
             overdue=[(name, term) for _, name, term in idle if lasted["unclaimed", name, term] >= overdue_s],
-            tables=tables,
+            tables=self._survey.found,
             format=offered if rising and lasted["format", offered] >= OFFERED_SECONDS else 0,
             now_us=self._clock.now_us(),
         )
@@ -369,19 +368,13 @@ class Member:
             self._see(following)
             for node in following.removed.keys() - view.removed.keys():
                 yield partial(steps.delete, names.beat_object(node))
+        self._survey.used()
         self.rounds += 1
 
     def _refusing(self) -> set[str]:
         """The members at whose addresses nobody listens."""
         refused = self._refused()
         return {node for node, entry in self.view.members() if entry.journal in refused}
-
-    def _again(self) -> list[str]:
-        """The next few topics, by name."""
-        after = [name for name in sorted(self.view.topics) if name > self._looked_up_to]
-        found = (after or sorted(self.view.topics))[:TABLES_AGAIN]
-        self._looked_up_to = found[-1] if found else ""
-        return found
 
     def _looked(self, began: float, journals: Mapping[str, str], beats: Mapping[str, Beat]) -> bool:
         goes_on = self._watch.looked(began, self._clock.monotonic(), journals, beats, self._beat_began)

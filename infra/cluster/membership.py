@@ -151,7 +151,8 @@ class Membership:
                 while not await self._patiently(self._member.arrive, unreachable):
                     await self._rest(self._look_soon, self._timing.look_s)
                 await self._patiently(self._member.beat, unreachable)
-                self._tasks = [asyncio.create_task(self._beats()), asyncio.create_task(self._looks())]
+                turns = (self._beats(), self._looks(), self._surveys())
+                self._tasks = [asyncio.create_task(turn) for turn in turns]
                 await self._until(lambda: self.in_view)
         except TimeoutError:
             await self._stop()
@@ -264,6 +265,15 @@ class Membership:
             await self._turn("the newest view cannot be read, or written", self._run(self._member.look()))
             self._refusals.follow(self._member.suspects, self.look_soon)
             await self._rest(self._look_soon, self._member.rest_s)
+
+    async def _surveys(self) -> None:
+        while True:
+            await self._turn("tables cannot be looked for", self._surveyed())
+            await asyncio.sleep(self._timing.look_s)
+
+    async def _surveyed(self) -> None:
+        if await self._run(self._member.survey()):
+            self.look_soon()
 
     async def _turn(self, failure: str, turn: Coroutine[Any, Any, None]) -> None:
         """Nothing that is wrong in one turn may keep the next from coming."""

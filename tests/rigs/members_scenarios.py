@@ -7,7 +7,8 @@ from members_simulation import TIMING, MembersWorld, SimulatedNode, Table
 
 from siltlog.infra import names
 from siltlog.infra.cluster import steps
-from siltlog.infra.cluster.identity import LIST_SECONDS, OFFERED_SECONDS
+from siltlog.infra.cluster.identity import OFFERED_SECONDS
+from siltlog.infra.cluster.survey import PERIOD_SECONDS
 from siltlog.infra.cluster.view import ClusterView, decode_view, encode_view
 
 SETTLED_SECONDS = 12.0
@@ -383,10 +384,40 @@ def a_topic_is_made_anew_while_its_owner_is_gone(seed: int) -> None:
     before = world.newest().topics[name].owner.term
     node.kill()
     world.tables[name] = Table(topic_id="another")
-    world.run(4 * LIST_SECONDS)
+    world.run(4 * PERIOD_SECONDS)
     topic = world.newest().topics[name]
     assert topic.topic_id == "another", "the topic that is gone is still owned"
     assert topic.chain[0].term > before, "a term of the topic that is gone is one of the new one"
+    assert world.settled_problems() == []
+
+
+def a_node_dies_while_its_controller_looks_at_tables(seed: int) -> None:
+    """CM16"""
+    world = settled(seed)
+    world.survey_seconds = 60.0
+    world.run(PERIOD_SECONDS + 15)
+    node = other(world)
+    node.kill()
+    world.run(2 * TIMING.lease_s)
+    assert world.newest().nodes[node.name].state == "away", "nobody looks at beats meanwhile"
+    assert world.settled_problems() == []
+
+
+def a_topic_is_deleted_while_its_table_is_looked_at(seed: int) -> None:
+    """CM16"""
+    world = settled(seed)
+    world.survey_seconds = 40.0
+    world.tables["brief"] = Table()
+    world.run(PERIOD_SECONDS + 15)
+    asked = other(world)
+    world.wish(asked.name, "adopt", topic="brief", topic_id=world.topic_id("brief"))
+    world.run(3)
+    assert "brief" in world.newest().topics
+    world.wish(asked.name, "forget", topic="brief", topic_id=world.topic_id("brief"))
+    world.run(3)
+    del world.tables["brief"]
+    world.run(40)
+    assert "brief" not in world.newest().topics, "what was found before a topic was deleted brings it back"
     assert world.settled_problems() == []
 
 
@@ -577,6 +608,8 @@ SCENARIOS = (
     one_that_lets_nothing_go_is_taken_for_lost,
     a_term_that_nobody_claims_is_given_to_another,
     a_topic_is_made_anew_while_its_owner_is_gone,
+    a_node_dies_while_its_controller_looks_at_tables,
+    a_topic_is_deleted_while_its_table_is_looked_at,
     what_was_claimed_and_not_taken_goes_back,
     what_a_target_claimed_and_did_not_take_goes_back,
     what_a_target_claimed_and_died_with_goes_back,

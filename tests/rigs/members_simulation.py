@@ -80,6 +80,8 @@ class SimulatedNode:
         self.formats = 1
         """What its release reads and writes."""
         self.member: Member | None = None
+        self.tables_call: Call | None = None
+        """The last that looked at tables."""
 
     def start(self) -> None:
         self.start_number += 1
@@ -102,18 +104,19 @@ class SimulatedNode:
     def _refused(self) -> list[str]:
         """Journals of members that would refuse it a connection, also of those at which it would not knock."""
         assert self.member is not None
+        if self.breaks and self.member.controls:
+            raise ZeroDivisionError
         members = self.member.view.members()
         return [entry.journal for name, entry in members if name != self.name and self.world.refuses(name)]
 
     def _tables(self, known: Collection[str], again: Collection[str]) -> Call:
         def call(store: object) -> dict[str, str]:
-            if self.breaks:
-                raise ZeroDivisionError
             there = {
                 name: self.world.topic_id(name) for name in self.world.tables if name not in known or name in again
             }
             return {**dict.fromkeys(again, ""), **there}
 
+        self.tables_call = call
         return call
 
     def _report(self) -> Report:
@@ -127,8 +130,8 @@ class SimulatedNode:
     def _own(self, name: str, topic: TopicEntry) -> TopicReport | None:
         """Claims and hands over as far as the rules of ownership let it; what there is to report."""
         assert self.member is not None
-        table, journal = self.world.tables[name], self.member.journal
-        if topic.topic_id != self.world.topic_id(name):
+        table, journal = self.world.tables.get(name), self.member.journal
+        if table is None or topic.topic_id != self.world.topic_id(name):
             return None  # one of the same name was made since
         mine = topic.entitled(journal)
         holds = next((term for term in topic.terms if term.term == table.term and term.journal == journal), None)
@@ -177,6 +180,8 @@ class MembersWorld:
         self.views: dict[int, ClusterView] = {}
         """Every view that counted when it was written."""
         self.nodes: dict[str, SimulatedNode] = {}
+        self.survey_seconds = 0.0
+        """How much longer than other calls a look at tables takes, after it has seen them."""
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = itertools.count()
         self._seen: dict[tuple[str, int], ClusterView] = {}
@@ -262,7 +267,8 @@ class MembersWorld:
             error = raised
         self._look_at_views()
         going_on = lambda: self._step(node, member, kind, turn, answer, error)  # noqa: E731
-        self.at(self._latency(node) / 2, lambda: self._awake(node, member, going_on))
+        latency = self._latency(node) / 2 + self.survey_seconds * (call is node.tables_call)
+        self.at(latency, lambda: self._awake(node, member, going_on))
 
     def _latency(self, node: SimulatedNode) -> float:
         return SLOW_CALL_SECONDS if node.slow else self.chance.uniform(*CALL_SECONDS)
@@ -271,6 +277,7 @@ class MembersWorld:
         if kind == "arrive" and result:
             self.begin(node, "beat", 0.0)
             self.begin(node, "look", 0.1)
+            self.begin(node, "survey", 0.2)
         else:
             self.begin(node, kind, TIMING.heartbeat_s if kind == "beat" else TIMING.look_s)
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from siltlog.infra.cluster import controller, member, steps, watch, wishes
 from siltlog.infra.cluster.draft import Draft
 from siltlog.infra.cluster.member import Member
+from siltlog.infra.cluster.survey import Survey
 from siltlog.infra.cluster.watch import Watch
 
 Scenario = Callable[[int], None]
@@ -22,7 +23,7 @@ def test_every_view_keeps_its_promises_whatever_happens(seed: int) -> None:
     scenarios.storms(seed)
 
 
-@pytest.mark.rule("CM1", "CM2", "CM3", "CM4", "CM5", "CM6", "CM7", "CM8", "CM11", "CM14", "CM15")
+@pytest.mark.rule("CM1", "CM2", "CM3", "CM4", "CM5", "CM6", "CM7", "CM8", "CM11", "CM14", "CM15", "CM16")
 @pytest.mark.chaos
 @pytest.mark.parametrize("scenario", scenarios.SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_what_comes_of_it(scenario: Scenario) -> None:
@@ -38,6 +39,11 @@ def _only_next(self: Member, *, listing: bool) -> Any:
     found = yield from steps.next_view(self.view.number)
     if found is not None:
         self._see(found)
+
+
+def _surveys_first(self: Member) -> Any:
+    yield from self.survey()
+    yield from _look(self)
 
 
 def _settles_early(draft: Draft, name: str) -> None:
@@ -60,6 +66,7 @@ def _keeps_no_floor(draft: Draft, node: str, floor: int) -> Any:
 
 _granted = Draft._granted
 _refusing = Member._refusing
+_look = Member.look
 _adopt = controller._adopt
 
 MUTANTS: dict[str, tuple[object, str, Any, Scenario]] = {
@@ -118,6 +125,18 @@ MUTANTS: dict[str, tuple[object, str, Any, Scenario]] = {
         "_refusing",
         lambda self: set() if not self.controls else _refusing(self),
         scenarios.a_controller_that_refuses_connections_is_replaced_sooner,
+    ),
+    "CM16 tables are looked at between two looks at beats": (
+        Member,
+        "look",
+        _surveys_first,
+        scenarios.a_node_dies_while_its_controller_looks_at_tables,
+    ),
+    "CM16 what was found counts whatever came since": (
+        Survey,
+        "saw",
+        _nothing,
+        scenarios.a_topic_is_deleted_while_its_table_is_looked_at,
     ),
     "CM5 the lost journal goes on": (
         Member,
