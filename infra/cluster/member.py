@@ -252,7 +252,10 @@ class Member:
 
     def survey(self) -> Steps[bool]:
         """Looks at tables, as the controller, whenever that is due; whether there may be something to be done now."""
-        return (yield from self._survey.look(self.view)) if self.controls else False
+        looked = self.controls and (yield from self._survey.look(self.view))
+        if not self.controls:
+            self._survey.forget()
+        return looked
 
     def _find(self, *, listing: bool) -> Steps[None]:
         began = self._clock.monotonic()
@@ -279,6 +282,8 @@ class Member:
         if view.journal == self.journal and not self.controls and view.topics:
             self._survey.put_off(SURVEY_AFTER_LEASES * self._timing.lease_s)
         self.view = view
+        if not self.controls:
+            self._survey.forget()
         entry = view.nodes.get(self.identity.node)
         # Before its first beat it is `arrive` that finds out whether who was there is gone.
         if self._beat and entry is not None and entry.state != "away" and entry.journal not in self._known:
@@ -368,7 +373,7 @@ class Member:
             self._see(following)
             for node in following.removed.keys() - view.removed.keys():
                 yield partial(steps.delete, names.beat_object(node))
-        self._survey.used()
+        self._survey.forget()
         self.rounds += 1
 
     def _refusing(self) -> set[str]:

@@ -58,8 +58,8 @@ class Survey:
             self._changed |= changed
             self.found = {name: topic_id for name, topic_id in self.found.items() if name not in changed}
 
-    def used(self) -> None:
-        """A round has gone by what was found."""
+    def forget(self) -> None:
+        """A round has gone by what was found, or another node is the controller."""
         self.found = {}
 
     def _again(self, view: ClusterView) -> list[str]:

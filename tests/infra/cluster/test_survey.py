@@ -106,5 +106,5 @@ def test_what_a_view_says_since_is_newer(
     if when == "before it is used":
         survey.saw(view_of(**before), view_of(**after))
     assert survey.found == left
-    survey.used()
+    survey.forget()
     assert survey.found == {}
