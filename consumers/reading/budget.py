@@ -17,6 +17,8 @@ REPLY_COPIES = 2
 RECORD_COLUMNS = len(RECORD_SCHEMA)
 _INT32 = 4
 
+HEAD_MARGIN = 9 / 8
+
 READ_RECORDS_MAX = 500
 """The most records of one read for a stream, whose reader takes them as they come."""
 READ_BYTES_MAX = 256 * 1024
@@ -77,7 +79,7 @@ class Budget:
             return batch.slice(0, 0)
         if ends is None:
             ends = record_ends(batch)
-        room = self.bytes_left if share.bytes_left is None else min(share.bytes_left, self.bytes_left)
+        room = _bytes_left(self, share)
         if self._held is not None:
             room = min(room, max(self._held.room(), SMALL_BYTES) // REPLY_COPIES)
         share_is_less = share.bytes_left is not None and room == share.bytes_left < self.bytes_left
@@ -109,3 +111,12 @@ class Share:
         if self.bytes_left is not None:
             self.bytes_left -= nbytes
             self.spent = self.spent or self.bytes_left <= 0
+
+
+def head_bytes(budget: Budget, share: Share) -> int:
+    """How many bytes a head is asked for, so that it need not be asked again: it counts them by another measure."""
+    return int(_bytes_left(budget, share) * HEAD_MARGIN) + 1
+
+
+def _bytes_left(budget: Budget, share: Share) -> int:
+    return budget.bytes_left if share.bytes_left is None else min(share.bytes_left, budget.bytes_left)

@@ -262,7 +262,7 @@ class Fetcher:
                 view = self._find(part)[1]
                 bounds = view.bounds()
                 if view.far and bounds.table_offset <= part.next_offset < visible_end(bounds, isolation):
-                    wanted[index] = Wanted(view, part.next_offset, visible_end(bounds, isolation))
+                    wanted[index] = Wanted(view, part.next_offset, visible_end(bounds, isolation), part.share)
         return await read_heads(wanted, budget, producers) if len(wanted) > 1 else {}
 
     async def _read(

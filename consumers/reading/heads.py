@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from siltlog.consumers.reading.budget import Budget
+from siltlog.consumers.reading.budget import Budget, Share, head_bytes
 from siltlog.consumers.reading.view import PartitionView
 from siltlog.infra.errors import SiltlogError
 
@@ -21,6 +21,7 @@ class Wanted:
     view: PartitionView
     offset: int
     end: int
+    share: Share
 
 
 async def read_heads(wanted: Mapping[int, Wanted], budget: Budget, producers: bool) -> dict[int, Head]:
@@ -28,11 +29,12 @@ async def read_heads(wanted: Mapping[int, Wanted], budget: Budget, producers: bo
     away. Each is asked for an equal part of what the budget has left, of which nothing is taken."""
     limit = asyncio.Semaphore(HEADS_AT_ONCE)
     first = _with_a_place(wanted, budget.records_left)
-    records, nbytes = (max(left // max(len(first), 1), 1) for left in (budget.records_left, budget.bytes_left))
+    records, equal = (max(left // max(len(first), 1), 1) for left in (budget.records_left, budget.bytes_left))
 
     async def head_of(one: Wanted) -> Head:
         async with limit:
             try:
+                nbytes = min(equal, head_bytes(budget, one.share))
                 return await one.view.read_head(one.offset, one.end, records, nbytes, producers) or ()
             except SiltlogError as error:
                 return error

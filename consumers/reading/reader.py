@@ -12,7 +12,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from siltlog.consumers.reading.budget import Budget, Share
+from siltlog.consumers.reading.budget import Budget, Share, head_bytes
 from siltlog.consumers.reading.heads import Head
 from siltlog.consumers.reading.row_groups import CheckedFiles, RowGroups
 from siltlog.consumers.reading.view import PartitionView, TopicView
@@ -88,8 +88,8 @@ class Reader:
         self, topic: TopicView, view: PartitionView, read: PartitionRead, end: int, budget: Budget, share: Share
     ) -> bool:
         """Reads on in the head; False when the head does not cover the next offset."""
-        most_bytes = max(budget.bytes_left, 1)
-        batches = await view.read_head(read.next_offset, end, budget.records_left, most_bytes, read.producers)
+        wanted = head_bytes(budget, share)
+        batches = await view.read_head(read.next_offset, end, budget.records_left, wanted, read.producers)
         if batches is None:
             return False
         if not batches:

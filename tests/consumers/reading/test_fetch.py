@@ -63,6 +63,30 @@ async def settled() -> None:
 
 
 class TestOneAnswer:
+    def test_a_head_gives_little_more_than_a_partition_may_take(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        view = bench.topic.partitions[0]
+        given: list[int] = []
+        read_head = view.read_head
+
+        async def counted(*asked: Any) -> list[pa.RecordBatch] | None:
+            found = await read_head(*asked)
+            given.append(sum(batch.num_rows for batch in found or ()))
+            return found
+
+        monkeypatch.setattr(view, "read_head", counted)
+
+        async def body() -> None:
+            for _ in range(200):
+                bench.put(0, 10, bytes(80))
+            result = await bench.fetch(at(0, max_bytes=10_000), max_records=10_000)
+            assert counts(result) == [100]
+            assert sum(given) < 150
+            assert counts(await bench.fetch(at(0), max_records=10_000)) == [2_000], "without a share it takes all"
+
+        run(body)
+
     def test_reads_every_partition_within_one_budget(self, bench: Bench) -> None:
         async def body() -> None:
             for partition in range(4):

@@ -69,6 +69,29 @@ def test_they_are_asked_for_at_once_and_nothing_is_left_out(tmp_path: Path, monk
     run(test())
 
 
+def test_an_owner_is_asked_for_little_more_than_a_partition_may_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        async with owner_and_reader(tmp_path) as (a, b, _):
+            await many_partitions(a, b)
+            given: list[int] = []
+            asked = b.reads.head
+
+            async def head(*rest: Any) -> Any:
+                batches, version = await asked(*rest)
+                given.append(sum(batch.num_rows for batch in batches))
+                return batches, version
+
+            monkeypatch.setattr(b.reads, "head", head)
+            positions = [FetchPosition("many", partition, 0, max_bytes=100) for partition in range(PARTITIONS)]
+            result = await b.fetcher.fetch(positions, max_records=10_000, max_bytes=1 << 20, min_bytes=1, wait_ms=0)
+            assert [part.count for part in result.partitions] == [100 // 24] * PARTITIONS
+            assert max(given) < EACH / 2
+
+    run(test())
+
+
 @pytest.mark.parametrize("max_records", [1, PARTITIONS - 1, PARTITIONS * EACH - 1])
 def test_a_reply_has_no_more_than_it_may_and_readers_get_everything(tmp_path: Path, max_records: int) -> None:
     async def test() -> None:
