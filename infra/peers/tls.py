@@ -1,15 +1,13 @@
 """How nodes know each other over TLS: by which authorities' certificates, and which one they show themselves."""
 
 import ssl
-from collections.abc import Sequence
 from pathlib import Path
 
-from siltlog.infra.clock import MICROS_PER_SECOND, Clock
+from siltlog.infra.clock import Clock
 from siltlog.infra.errors import ConfigError
+from siltlog.infra.security.file_versions import are_settling, versions_of
 from siltlog.infra.telemetry import Logger
 
-SETTLING_SECONDS = 5.0
-"""For so long after one changed, files that do not fit each other are being replaced, and no error."""
 HOST_MISMATCHES = frozenset((62, 64))
 """What OpenSSL says of a certificate that names other hosts, or other addresses."""
 
@@ -24,42 +22,30 @@ class PeerTls:
         Raises ConfigError that names the file and what is wrong with it.
         """
         self._certificate, self._key, self._authorities = certificate, key, authorities
+        self._paths = [Path(name) for name in (certificate, key, authorities) if name]
         self._clock, self._logger = clock, logger
-        self._state = self._look()
+        self._state = versions_of(self._paths)
         self._context = self._loaded()
         self._told = ""
         """What was told of files that do not fit each other, while they do not."""
 
     def context(self) -> ssl.SSLContext:
         """Returns a context made of the files as they are, or as they were last when they do not fit each other."""
-        state = self._look()
+        state = versions_of(self._paths)
         if state != self._state or self._told:
             try:
                 self._context = self._loaded()
             except ConfigError as error:
                 # Files change one by one: the next connection tries again.
-                self._tell(error.detail, state)
+                self._tell(error.detail)
             else:
                 self._state, self._told = state, ""
         return self._context
 
-    def _tell(self, problem: str, state: Sequence[tuple[int, int, int] | None]) -> None:
-        changed_us = max((version[2] for version in state if version is not None), default=0) // 1_000
-        is_settling = 0 <= self._clock.now_us() - changed_us < SETTLING_SECONDS * MICROS_PER_SECOND
-        if not is_settling and problem != self._told:
+    def _tell(self, problem: str) -> None:
+        if problem != self._told and not are_settling(self._paths, self._clock):
             self._logger.error("the changed files of TLS are not used for other nodes", reason=problem)
             self._told = problem
-
-    def _look(self) -> Sequence[tuple[int, int, int] | None]:
-        """Tells versions of the files apart."""
-        found: list[tuple[int, int, int] | None] = []
-        for name in (self._certificate, self._key, self._authorities):
-            try:
-                stat = Path(name).stat() if name else None
-            except OSError:
-                stat = None
-            found.append(None if stat is None else (stat.st_ino, stat.st_size, stat.st_mtime_ns))
-        return found
 
     def _loaded(self) -> ssl.SSLContext:
         context = ssl.create_default_context() if not self._authorities else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -41,18 +41,6 @@ class TlsFiles(NamedTuple):
     def paths(self) -> Sequence[Path]:
         return [path for path in (self.certificate, self.key, self.client_ca, self.revoked) if path is not None]
 
-    def state(self) -> tuple[tuple[int, int, int] | None, ...]:
-        """Tells versions of the files apart: inode, size and time of each, None for one that is not there."""
-        found: list[tuple[int, int, int] | None] = []
-        for path in self.paths:
-            try:
-                stat = path.stat()
-            except OSError:
-                found.append(None)
-            else:
-                found.append((stat.st_ino, stat.st_size, stat.st_mtime_ns))
-        return tuple(found)
-
 
 class ClientCertificate(NamedTuple):
     """What a client's certificate says that was verified in the handshake. `issuer` is a name in DER."""

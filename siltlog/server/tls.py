@@ -10,6 +10,7 @@ from pathlib import Path
 from siltlog.infra.clock import MICROS_PER_SECOND, Clock
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.security.certificates import ClientCertificate, TlsFiles, load_identity
+from siltlog.infra.security.file_versions import are_settling, versions_of
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.telemetry import Logger
 
@@ -59,9 +60,10 @@ class Tls:
         self._files = files
         self._clock = clock
         self._logger = logger
-        self._state = files.state()
+        self._state = versions_of(files.paths)
         self._identity = load_identity(files)
         self._problem = ""
+        """Why files that changed are not used, once it is told."""
         self._looking = asyncio.Lock()
         self._asked = asyncio.Event()
 
@@ -83,7 +85,7 @@ class Tls:
     async def reload(self) -> str:
         """Reads the files again, whether or not they seem to be others. Gives why they are not used; empty where they
         are."""
-        await self._look(True)
+        await self.look(asked=True)
         self._asked.set()
         return self._problem
 
@@ -94,27 +96,28 @@ class Tls:
                 await asyncio.wait_for(self._asked.wait(), LOOK_SECONDS)
             self._asked.clear()
             try:
-                await self._look(False)
+                await self.look()
                 self._end_certificates(withdraw)
             except Exception:
                 # Whatever it was, the next look must come.
                 self._logger.exception("looking after the certificate failed")
 
-    async def _look(self, asked: bool) -> None:
+    async def look(self, asked: bool = False) -> None:
+        """Reads files that changed. What does not fit while they are being replaced is told to who asked alone."""
         async with self._looking:
             await self._read(asked)
 
     async def _read(self, asked: bool) -> None:
         # What failed is tried again: files change one by one, and rights without a trace in them.
-        state = self._files.state()
+        state = versions_of(self._files.paths)
         if state == self._state and not asked and not self._problem:
             return
         try:
             identity = await asyncio.to_thread(load_identity, self._files)
         except ConfigError as error:
-            if error.detail != self._problem or asked:
+            if asked or (error.detail != self._problem and not are_settling(self._files.paths, self._clock)):
                 self._logger.error("the changed certificate is not used, the one before is", reason=error.detail)
-            self._problem = error.detail
+                self._problem = error.detail
             return
         self._state, self._identity, self._problem = state, identity, ""
         self._logger.info("the files of TLS were read again", not_after=identity.not_after.isoformat())

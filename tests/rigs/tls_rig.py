@@ -9,6 +9,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
+from siltlog.infra.clock import MICROS_PER_SECOND, SystemClock
 from siltlog.infra.security.certificates import Clients, TlsFiles
 
 
@@ -43,6 +44,15 @@ class Made:
         assert isinstance(key, EllipticCurvePrivateKey)
         path.write_bytes(made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
         return path
+
+
+class LaterClock(SystemClock):
+    """The clock of this machine, set ahead by `seconds`."""
+
+    seconds = 0.0
+
+    def now_us(self) -> int:
+        return super().now_us() + int(self.seconds * MICROS_PER_SECOND)
 
 
 def client_of(made: Made, name: str | None = None) -> ssl.SSLContext:

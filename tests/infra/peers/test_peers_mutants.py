@@ -33,6 +33,7 @@ from siltlog.infra.http.memory import LARGE_SHARE, InFlight
 from siltlog.infra.peers import body as bodies
 from siltlog.infra.peers import forwarding, peers
 from siltlog.infra.peers import hop as hops
+from siltlog.infra.peers import tls as node_tls
 from siltlog.infra.peers.accepting import AcceptedHops
 from siltlog.infra.peers.forwarding import _Request
 from siltlog.infra.peers.hop import Asked, Hop, Session
@@ -550,7 +551,7 @@ def _any_authority(context: ssl.SSLContext) -> None:
 
 
 def _read_once(patch: Patch) -> None:
-    patch.setattr(PeerTls, "_look", lambda self: [])
+    patch.setattr(node_tls, "versions_of", lambda paths: ())
 
 
 def _takes_what_does_not_fit(patch: Patch) -> None:

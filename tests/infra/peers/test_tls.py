@@ -1,25 +1,26 @@
 """The certificates of nodes: whose count, and which files are used when they change."""
 
-import os
 import ssl
-import time
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from tls_rig import Made
+from tls_rig import LaterClock, Made
 
-from siltlog.infra.clock import SystemClock
+from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.errors import ConfigError
-from siltlog.infra.peers.tls import SETTLING_SECONDS, PeerTls
+from siltlog.infra.peers.tls import PeerTls
+from siltlog.infra.security.file_versions import SETTLING_SECONDS
 from siltlog.infra.telemetry import logger
 
 
-def peer_tls(made: Made, authorities: str = "", key: Path | None = None, log: Any = None) -> PeerTls:
+def peer_tls(
+    made: Made, authorities: str = "", key: Path | None = None, clock: Clock | None = None, log: Any = None
+) -> PeerTls:
     files = made.files
     log = log or logger("critical", "json")
-    return PeerTls(str(files.certificate), str(key or files.key), authorities, SystemClock(), log)
+    return PeerTls(str(files.certificate), str(key or files.key), authorities, clock or SystemClock(), log)
 
 
 def authorities_of(context: ssl.SSLContext) -> int:
@@ -44,16 +45,14 @@ def test_files_that_change_are_used_once_they_fit(tmp_path: Path) -> None:
 @pytest.mark.rule("CR14")
 def test_files_that_are_being_replaced_are_no_error_and_those_that_stay_apart_are_told_once(tmp_path: Path) -> None:
     made = Made(tmp_path)
-    log = Mock()
-    tls = peer_tls(made, log=log)
+    clock, log = LaterClock(), Mock()
+    tls = peer_tls(made, clock=clock, log=log)
     certificate = made.files.certificate.read_bytes()
     made.issue()
     made.files.certificate.write_bytes(certificate)
     tls.context()
     log.error.assert_not_called()
-    settled = time.time() - SETTLING_SECONDS
-    for path in (made.files.certificate, made.files.key):
-        os.utime(path, (settled, settled))
+    clock.seconds = SETTLING_SECONDS
     for _ in range(2):
         tls.context()
     log.error.assert_called_once()

@@ -127,14 +127,3 @@ def test_an_authority_that_is_none(made: Made) -> None:
     files.client_ca.write_text("nothing")
     with pytest.raises(ConfigError, match=r"authority\.pem does not hold certificates of authorities in PEM"):
         load_identity(files)
-
-
-def test_versions_of_the_files_are_told_apart(made: Made) -> None:
-    before = made.files.state()
-    assert before == made.files.state()
-    fresh = made.folder / "fresh.pem"
-    fresh.write_bytes(made.files.certificate.read_bytes())
-    fresh.replace(made.files.certificate)
-    assert made.files.state() != before
-    made.files.key.unlink()
-    assert made.files.state()[1] is None
