@@ -66,6 +66,16 @@ def failure_of(
     return error
 
 
+def is_silence(result: Response | ConnectionFailed) -> bool:
+    """Whether a node that may have what was sent gave no answer."""
+    return isinstance(result, ConnectionFailed) and result.sent
+
+
+def was_left(send: Send, request: Request, result: Response | ConnectionFailed) -> bool:
+    """Whether a node gave no answer in its time, before that of the request was over: another may give one."""
+    return is_silence(result) and send.request.answer_timeout_ms < request.answer_timeout_ms
+
+
 def exchange(
     request: Request,
     endpoints: Endpoints,
@@ -92,10 +102,9 @@ def exchange(
         finally:
             endpoints.over(send)
         assert reply is not None
-        silent = isinstance(reply.result, ConnectionFailed) and reply.result.sent
-        left = hasty and silent and send.request.answer_timeout_ms < request.answer_timeout_ms
+        left = was_left(send, request, reply.result)
         # What takes long at any node is waited for at the second.
-        hasty = hasty and not silent
+        hasty = hasty and not is_silence(reply.result)
         error = failure_of(reply.result, send.url, request, endpoints)
         if error is None:
             assert isinstance(reply.result, Response)

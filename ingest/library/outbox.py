@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from siltlog.infra.client.core import ConnectionFailed, Response
 from siltlog.infra.client.endpoints import Endpoints, Send
-from siltlog.infra.client.retries import failure_of
+from siltlog.infra.client.retries import failure_of, was_left
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import OutcomeUnknown
 from siltlog.infra.tracing.opening import open_sending
@@ -87,8 +87,7 @@ class Outbox:
         error = failure_of(result, departure.send.url, step.request, self._endpoints)
         with lane.lock:
             if step.publish is None:
-                left = departure.send.request.answer_timeout_ms < step.request.answer_timeout_ms
-                lane.waits = left and isinstance(result, ConnectionFailed) and result.sent
+                lane.waits = was_left(departure.send, step.request, result)
             try:
                 assert error is not None or isinstance(result, Response)
                 lane.resolve(step, result if error is None else error, now)  # type: ignore[arg-type]
