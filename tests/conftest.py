@@ -167,7 +167,7 @@ def valkey_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> ObjectStore:
-    """On a disk; its root has what trips names of files: a space and a glob."""
+    """A store on a disk; its root has what trips names of files: a space and a glob."""
     return open_store((tmp_path / "the lake [1]").as_uri())
 
 

@@ -1,4 +1,4 @@
-"""From a cluster back to one server, and to a cluster again: nothing that was acknowledged is left behind."""
+"""A cluster becomes one server, and a cluster again: nothing that was acknowledged is left behind."""
 
 import json
 import uuid

@@ -29,7 +29,7 @@ from siltlog.infra.kafka.errors import KafkaError
 from siltlog.infra.store.store import open_store
 
 GOES_ON = 20
-"""By so many records of each client it is seen that it goes on."""
+"""So many records of each client show that it goes on."""
 SECONDS = 60.0
 LEASE_MS = 8_000
 """Longer than a busy machine lets a node wait: nothing moves but what a test moves."""

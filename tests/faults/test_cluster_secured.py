@@ -40,7 +40,7 @@ HELD_SECONDS = 1.0
 PATIENCE_SECONDS = 30.0
 TIMES = 5
 TURNS = 5
-"""By so many it is seen whether it was the machine that took its time."""
+"""So many show whether it was the machine that took its time."""
 
 
 class Team:

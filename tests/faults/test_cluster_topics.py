@@ -41,7 +41,7 @@ from siltlog.server_process import ServerProcess
 
 LEASE_SECONDS = LEASE_MS / 1000
 FAILOVER_SECONDS_MAX = 60.0
-"""On a busy machine; where nobody takes over it is never."""
+"""A busy machine may take so long; where nobody takes over it is never."""
 SLEEP_SECONDS = 2 * LEASE_SECONDS
 GROUP_SECONDS = 60.0
 _worlds = count(1)
@@ -87,7 +87,7 @@ def test_an_owner_that_sleeps_is_followed_and_wakes_to_what_is_anothers(world: W
 @pytest.mark.chaos
 @only_with_chaos
 def test_an_owner_that_sleeps_for_a_minute_is_followed(tmp_path: Path, rng: random.Random) -> None:
-    """With the settings as they are when nobody sets them."""
+    """The settings are those that hold when nobody sets them."""
     with cluster(tmp_path / "cluster", lease_ms=5_000, heartbeat_ms=1_500, flush_ms=1_000) as nodes:
         world = World(nodes, open_store(nodes.root), rng)
         for _ in range(1 + min(CHAOS // 20, 5)):

@@ -155,7 +155,7 @@ def test_a_stop_while_many_publish(make_server: StartServer) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("second", [None, signal.SIGINT])
 def test_a_stop_ends_though_a_request_does_not(make_server: StartServer, second: signal.Signals | None) -> None:
-    """By its time limit, however often it is told, or at Ctrl-C; either way with all that was acknowledged."""
+    """It ends by its time limit, however often it is told, or at Ctrl-C; either way with all that was acknowledged."""
     drain_ms = 1_000 if second is None else 600_000
     server = make_server(drain_ms=drain_ms, request_timeout_ms=600_000, head_bytes_max=32 * MIB, wal_bytes_max=64 * MIB)
     server.start()

@@ -273,7 +273,7 @@ async def publish(log: Log, topic: TopicLog, producer: str, first: int, requests
 
 
 def stored(log: Log, topic: TopicLog) -> dict[int, dict[str, ProducerState]]:
-    """By the offset that an object covers."""
+    """Gives what is in each object, by the offset that it covers."""
     found = log.store.list(f"topics/{topic.name}/_state/{topic.topic_id}/0/")
     decode = msgspec.msgpack.Decoder(dict[str, ProducerState]).decode
     return {int(info.path.rsplit("/", 1)[1]): decode(log.store.get(info.path)) for info in found}

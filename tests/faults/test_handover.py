@@ -175,7 +175,7 @@ def test_after_a_clean_stop_another_data_dir_goes_on_with_the_producers(make_ser
 
 @pytest.mark.parametrize("left_behind", ["state", "rows"])
 def test_producers_survive_a_takeover(make_server: StartServer, left_behind: str) -> None:
-    """From the state objects beside the table, or, where there are none, from its rows."""
+    """They are read from the state objects beside the table, or, where there are none, from its rows."""
     first = make_server("first")
     first.start()
     wire = Wire(first.url)

@@ -27,7 +27,7 @@ class Sent:
     producer: str
     epoch: int
     sequences: dict[int, list[int]]
-    """By partition."""
+    """What was sent to each partition."""
     replies: list[Reply] = field(default_factory=list)
 
 
@@ -153,7 +153,7 @@ def test_each_request_is_there_whole_or_not_at_all(make_server: StartServer, rng
 
 def check(crowd: Crowd, found: list[Found]) -> None:
     there: dict[tuple[str, int], dict[int, tuple[int, Found]]] = defaultdict(dict)
-    """By producer and partition: sequence -> epoch and record."""
+    """Keyed by producer and partition: sequence -> epoch and record."""
     for row in sorted(found):
         number, sequence = map(int, row.value.split())
         sent = crowd.sent[number]

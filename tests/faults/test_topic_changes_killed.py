@@ -27,7 +27,7 @@ LOOK_SECONDS = 0.001
 
 
 def count_at(history: list[tuple[int, list[int]]], partition: int, offset: int) -> int:
-    """By which partition count a record was placed."""
+    """Tells by which partition count a record was placed."""
     held = history[0][0]
     for count, firsts in history[1:]:
         if partition >= len(firsts) or offset >= firsts[partition]:

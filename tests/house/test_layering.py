@@ -108,7 +108,7 @@ EDGE = ("http", "publish.callers", "publish.exchange", "publish.fast", "publish.
 NEED_SQL = {"siltlog.infra.sql.dialect", "siltlog.infra.sql.files", "siltlog.consumers.sql.child"}
 """What is imported in the process of a query, or where DuckDB is asked for: the server starts without it."""
 MODULES_MAX = 17
-"""Of one folder, its `__init__` not counted: past that it wants inner rooms."""
+"""A folder has so many, its `__init__` not counted: past that it wants inner rooms."""
 
 # pytest loads the plugin, so pytest is there.
 OUTSIDE_EXTRAS = {"siltlog.pytest_plugin": {"pytest"}}

@@ -35,7 +35,7 @@ def execute() -> ModuleType:
 
 @pytest.fixture
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With a short name: a socket is made below it, whose path has about 100 bytes."""
+    """Its name is short: a socket is made below it, whose path has about 100 bytes."""
     return tmp_path_factory.mktemp("tour")
 
 

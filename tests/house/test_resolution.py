@@ -82,7 +82,7 @@ def test_every_extra_can_be_installed(
 
 
 def asked_for(extra: str) -> dict[str, object]:
-    """By name, whether a version is one that the extra takes; with what the extras in it ask for."""
+    """Tells by name whether a version is one that the extra takes; what the extras in it ask for is among them."""
     asked = {}
     for text in (*PROJECT["dependencies"], *PROJECT["optional-dependencies"][extra]):
         requirement = Requirement(text)

@@ -56,7 +56,7 @@ class ClassicWorld(World):
         self.refused: Counter[KafkaError] = Counter()
         self.epochs: set[int] = set()
         self._parts: dict[tuple[int, At], str] = {}
-        """Who has a partition in an epoch."""
+        """Tells who has a partition in an epoch."""
 
     async def settle(self) -> None:
         """Nothing goes wrong any more: within a bounded time all who are left share all there is, and nobody else is

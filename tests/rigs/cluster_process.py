@@ -32,7 +32,7 @@ CLUSTER = "c"
 OBJECT_INTERVAL_SECONDS = 0.2
 HOLD_SECONDS_MAX = 1.0
 FLUSH_SHARE = 0.25
-"""Of the turns of a topic so many flush it."""
+"""So many of the turns of a topic flush it."""
 FOR_EVER = 1 << 62
 
 Group = list[Frame]

@@ -147,7 +147,7 @@ class ClusterNode:
         self.paused = False
 
     def own_clock(self) -> None:
-        """From its next start on its wall clock may jump."""
+        """Its wall clock may jump from its next start on."""
         self.server.said("clock").write_bytes(bytes(8))
 
     def clock_off_by(self, seconds: float) -> None:
@@ -155,7 +155,7 @@ class ClusterNode:
             file.write(struct.pack("<q", int(seconds * 1e9)))
 
     def release(self, folder: Path | None) -> None:
-        """From its next start on it is of another release, which is in a folder, or of this one."""
+        """It is of another release from its next start on, which is in a folder, or of this one."""
         path = self.server.said("release")
         if folder is None:
             path.unlink(missing_ok=True)
@@ -172,7 +172,7 @@ class ClusterNode:
 
 
 class Nodes(dict[str, ClusterNode]):
-    """By name."""
+    """Each node under its name."""
 
     root = ""
     redis_url = ""

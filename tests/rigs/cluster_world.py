@@ -32,7 +32,7 @@ EASY_SECONDS = 0.02 if CHAOS > 1 else 0.5
 FLUSH_MS = 100 if CHAOS > 1 else 300
 """Flushes are most of what nodes do under callers that rest."""
 ACKS = 20 if CHAOS > 1 else 4
-"""By so many of each publisher it is seen that it goes on."""
+"""So many of each publisher show that it goes on."""
 SETTLED_SECONDS = 60.0
 FAR_STORE = (0.06, 0.25)
 """Seconds that S3 takes: the median, and what one in a hundred requests exceeds."""
@@ -147,7 +147,7 @@ class World:
             self._any().wire.call("DELETE", f"/v1/topics/{topic}")
 
     def ends(self, topic: str) -> dict[int, int]:
-        """By partition, the end of what callers know of."""
+        """Gives by partition the end of what callers know of."""
         callers = self._callers_of(topic)
         seen = [(ack.partition, ack.offset + 1) for caller in callers for ack in caller.acks]
         seen += [(read.partition, read.next_offset) for caller in callers for read in caller.reads]

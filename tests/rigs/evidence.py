@@ -21,7 +21,7 @@ class Found(NamedTuple):
 
 
 def read_partition(wire: Wire, topic: str, partition: int, offset: int = 0, query: str = "") -> list[Found]:
-    """From `offset` to the high watermark, read on by next_offset."""
+    """Reads from `offset` to the high watermark, on by next_offset."""
     found: list[Found] = []
     while True:
         rows, offset, high_watermark = read_once(wire, topic, partition, offset, query)

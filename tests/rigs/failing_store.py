@@ -204,7 +204,7 @@ class FailingStore:
             raise _Lost
 
     def place(self, path: str) -> tuple[int, str]:
-        """By which lists go."""
+        """Gives what lists are sorted by."""
         return (0 if self.weather.sorts else crc32(f"{self._salt}{path}".encode())), path
 
 

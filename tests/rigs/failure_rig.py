@@ -23,7 +23,7 @@ SMALL: dict[str, Any] = {
 }
 """Budgets so small that flushes, recycling, eviction and checkpoints go on all the time."""
 NO_REDIS = {"redis_url": "redis://127.0.0.1:1/0"}
-"""For tests without groups: nothing answers there, and publishing must not care."""
+"""Tests without groups take it: nothing answers there, and publishing must not care."""
 NEVER_FLUSHED = {"flush_ms": 3_600_000, "flush_bytes": 1 << 30, "wal_bytes_max": 64 * MIB}
 
 StartServer = Callable[..., ServerProcess]

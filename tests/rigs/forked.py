@@ -124,7 +124,7 @@ class ForkServer:
     def fork(
         self, arguments: Sequence[str], folder: Path, environment: Mapping[str, str], log: int, site: str = ""
     ) -> ForkedProcess:
-        """With `site`, the file of that name is run before anything else."""
+        """Forks a process; the file that `site` names is run in it before anything else."""
         reading, writing = os.pipe()
         with open(os.devnull, "rb") as nothing, os.fdopen(writing, "wb"):  # noqa: PTH123
             streams = (nothing.fileno(), writing, log)

@@ -50,7 +50,7 @@ RECORDS = 10**9
 SERVERS = 2
 CLIENTS = 5
 TURNS_PER_STEP = (20, 30, 60)
-"""With few, calls last for several steps."""
+"""A step of few turns has calls last for several steps."""
 At = tuple[str, int]
 """`{topic}/{topic id}` and partition."""
 Call = Callable[[Groups], Coroutine[Any, Any, Any]]
@@ -217,7 +217,7 @@ class World:
         self._number = 0
         self._processed: dict[At, int] = {}
         self._commits: dict[At, list[str]] = {}
-        """Who committed, in the order in which it took effect."""
+        """Tells who committed, in the order in which it took effect."""
         self._generations: set[int] = set()
         self._moving: dict[At, float] = {}
         """Since when it is on its way."""
@@ -386,7 +386,7 @@ class World:
         self._new_client(client.instance)
 
     def _send(self, client: Client, call: Call, on_reply: Callable[[Client, Any], None], *, once: bool = False) -> None:
-        """To any server. The network may lose it, or carry it twice; what goes `once` it does not."""
+        """Sends it to any server. The network may lose it, or carry it twice; what goes `once` it does not."""
         client.gives_up_at = self._now_ms + ANSWER_MS
         client.on_reply = on_reply
         if once:

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 COMPLAINTS_MAX = 5
-"""Of one kind: the first say enough."""
+"""So many of one kind are told: the first say enough."""
 
 
 class Ack(NamedTuple):

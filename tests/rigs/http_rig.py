@@ -14,7 +14,7 @@ import urllib3
 from siltlog.infra import names
 
 NO_REDIS = "redis://127.0.0.1:1/0"
-"""For tests without groups: nothing answers there."""
+"""Tests without groups take it: nothing answers there."""
 
 
 @dataclass

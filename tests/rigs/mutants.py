@@ -13,7 +13,7 @@ import pytest
 
 Patch = pytest.MonkeyPatch
 Play = Callable[[int, Path], None]
-"""By a seed, in a folder that is empty."""
+"""Plays by a seed, in a folder that is empty."""
 SEEDS_MAX = 12
 """A mutant that so many seeds do not notice is none that they would."""
 

@@ -84,7 +84,7 @@ class Server:
     clock: LaterClock
 
     async def pass_ms(self, milliseconds: int) -> None:
-        """For this server and for Redis."""
+        """Time passes for this server and for Redis."""
         self.clock.later_ms += milliseconds
         await self.redis.pass_ms(milliseconds)
 

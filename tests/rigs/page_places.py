@@ -41,7 +41,7 @@ PLACES = (
     "settings",
     "elsewhere",
 )
-"""Of each page one place at least, with its tabs and with what is refused."""
+"""Each page has one place at least, with its tabs and with what is refused."""
 _SETTLED = """() => document.querySelector('main h1') !== null &&
   ![...document.querySelectorAll('main [role=status]')]
     .some((each) => /^(Loading|Looking) …$/.test(each.textContent.trim()))"""

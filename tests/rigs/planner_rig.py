@@ -29,7 +29,7 @@ class Node:
         return await self.groups.members.heartbeat("g", member, MemberRequest(topics=list(topics), **fields))
 
     async def beat(self, member: str, generation: int, owned: Sequence[tuple[str, int]] | None = None) -> Membership:
-        """With generation 1 it is answered with the whole assignment."""
+        """Sends a heartbeat; one of generation 1 is answered with the whole assignment."""
         names = None if owned is None else [PartitionName(*at) for at in owned]
         return await self.groups.members.heartbeat("g", member, MemberRequest(generation=generation, owned=names))
 

@@ -74,7 +74,7 @@ class Ledger:
     refused: set[str] = field(default_factory=set)
     unknown: set[str] = field(default_factory=set)
     exactly_once: set[str] = field(default_factory=set)
-    """Of idempotent publishers, all acknowledged in the end."""
+    """What idempotent publishers sent, all acknowledged in the end."""
     complaints: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 

@@ -24,7 +24,7 @@ TEST_SECONDS_MAX = 1_200
 MONITORED = sys.version_info >= (3, 12)
 """The interpreter itself tells what ran (PEP 669), at next to no cost; before, the tests took twice as long."""
 BRANCHES = not MONITORED or sys.version_info >= (3, 14)
-"""In between it tells of branches no better than a tracer: lines alone are counted."""
+"""Between these versions it tells of branches no better than a tracer: lines alone are counted."""
 COUNTED = "lines and branches" if BRANCHES else "lines"
 SETTINGS = """[run]
 branch = {branches}

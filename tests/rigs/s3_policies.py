@@ -97,7 +97,7 @@ class Asked(NamedTuple):
     action: str
     resource: str
     prefix: str | None = None
-    """Of a listing."""
+    """What a listing is of."""
 
     def __str__(self) -> str:
         return f"{self.action} on {self.resource}" + (f" ({self.prefix})" if self.prefix else "")

@@ -70,7 +70,7 @@ class S3Server:
             _wait_until_ready(self)
 
     def stop(self) -> None:
-        """At once: asked to end, it takes longer than most tests, and nobody reads its data again."""
+        """Ends it at once: asked to end, it takes longer than most tests, and nobody reads its data again."""
         self.process.kill()
         self.process.wait()
 

@@ -31,10 +31,10 @@ class Storm:
         self.released = threading.Event()
         self.refused = 0
         self.fates: list[str] = []
-        """Of the next PUTs: "" for nothing, `not_done` and `done` (no answer comes), `slow_down` and `conflict` (not
-        done), `twice` (the answer is that of the second)."""
+        """What becomes of the next PUTs: "" for nothing, `not_done` and `done` (no answer comes), `slow_down` and
+        `conflict` (not done), `twice` (the answer is that of the second)."""
         self.chances: Mapping[str, float] = {}
-        """Of each of these fates, for every PUT that has none of `fates`."""
+        """How likely each of these fates is, for every PUT that has none of `fates`."""
         self.seconds: tuple[float, float] = (0.0, 0.0)
         """What every request takes longer: the median, and what one in a hundred exceeds."""
         self.rng = random.Random(0)
@@ -105,7 +105,7 @@ class Storm:
         self._thread.start()
 
     def calm(self) -> None:
-        """From here on it only passes on."""
+        """It only passes on from here."""
         self.raging = False
         self.chances = {}
         self.seconds = (0.0, 0.0)

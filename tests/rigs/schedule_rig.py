@@ -51,7 +51,7 @@ class Rig:
         self.missing: dict[str, str] = {}
         self.begun: list[JobProcess] = []
         self.niceness: dict[str, int] = {}
-        """Of each job's last run."""
+        """The niceness of each job's last run."""
         self.triggers: dict[str, Trigger] = {}
         self.ended = threading.Event()
         self.files: dict[str, int] = {}

@@ -30,7 +30,7 @@ class SecuredNodes:
         """The file of those that nodes and callers trust."""
         self.token = token
         self.key = read_secret(folder / "secret").key(PURPOSE_HOPS)
-        """By which nodes sign what they ask of each other."""
+        """Nodes sign by it what they ask of each other."""
 
     def context(self) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=str(self.authorities))

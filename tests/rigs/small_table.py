@@ -42,7 +42,7 @@ class SmallTable:
         self.released = -1
         self.shipped = 0
         self.journals: tuple[tuple[int, str], ...] = ()
-        """With the epochs under which they have records that may be in no table."""
+        """Each with the epoch under which it has records that may be in no table."""
         self.rows: list[str] = []
         self.places: dict[str, int] = {}
         self.ids: set[str] = set()

@@ -14,7 +14,7 @@ SITE = Path(__file__).with_name("spark_site")
 
 @contextmanager
 def fast_workers() -> Iterator[pytest.MonkeyPatch]:
-    """For what is started in the block; the environment is as before after it."""
+    """What is started in the block has them; the environment is as before after it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(SITE), prepend=os.pathsep)
         yield patch

@@ -1,4 +1,4 @@
-"""Whose a member is: only its principal speaks for it, and it gets what that principal may read."""
+"""A member is its principal's: nobody else speaks for it, and it gets what that principal may read."""
 
 from collections.abc import Awaitable, Callable
 

@@ -17,7 +17,7 @@ def url(valkey_url: str) -> str:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[EmbeddedValkey]:
-    """To be killed."""
+    """A Redis that a test may kill."""
     valkey = embedded(tmp_path)
     yield valkey
     valkey.stop()

@@ -247,7 +247,7 @@ class Life:
         self.files.append((await files_of(self.r.redis), at))
 
     async def lose(self) -> None:
-        """At times under the clock of another machine."""
+        """Redis comes back with older files, at times under the clock of another machine."""
         files, at = self.chance.choice([*self.files, ({}, dict.fromkeys(range(PARTITIONS), 0))])
         self.returns += 1
         await come_back(self.r.redis, files)

@@ -58,7 +58,7 @@ class GroupMemberModel:
     expires: float = 0.0
     changed: int = 0
     parts: dict[TopicPartition, list[int]] = field(default_factory=dict)
-    """Of each partition it holds: assigned at, and revoked at (0: not)."""
+    """When each partition that it holds was assigned, and when it was revoked (0: it was not)."""
 
 
 class GroupModel:

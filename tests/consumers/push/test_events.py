@@ -291,7 +291,7 @@ def test_a_tail_goes_on_over_a_restart_and_streams_end_with_the_server(own_serve
 
 
 def test_who_takes_nothing_does_not_hold_up_the_end() -> None:
-    """With all the time in the world for requests, and for the end."""
+    """Requests, and the end, have all the time in the world."""
     with running_server(redis_url=NO_REDIS, request_timeout_ms=600_000, drain_ms=600_000) as server:
         http = Http(server.url)
         http.create("stuck")

@@ -1,4 +1,4 @@
-"""From a time to an offset, where timestamps do not rise, offsets have gaps, and files come and go."""
+"""A time is looked up as an offset, where timestamps do not rise, offsets have gaps, and files come and go."""
 
 import asyncio
 import random

@@ -280,7 +280,7 @@ CURSORS = [
     Cursor(topic, dict.fromkeys(partitions, 0)).text()
     for topic, partitions in ((str(uuid.UUID(int=1)), [0]), (str(uuid.UUID(int=2)), [0]), (str(uuid.UUID(int=1)), [1]))
 ]
-"""Those that differ are not of one range."""
+"""Cursors that differ are not of one range."""
 
 
 @pytest.mark.parametrize(

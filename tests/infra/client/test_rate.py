@@ -1,4 +1,4 @@
-"""At most so many records a second, by a clock that only sleeping moves."""
+"""A pace lets so many records a second through, by a clock that only sleeping moves."""
 
 import pytest
 

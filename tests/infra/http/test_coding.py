@@ -29,7 +29,7 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "deflate": zlib.compress,
 }
 MEMBERED = ("gzip", "zstd")
-"""Those of which a body may have several, one behind the other."""
+"""A body may have several members of these, one behind the other."""
 
 
 def refusal(body: bytes, coding: str, bytes_max: int = MIB) -> Refused:

@@ -163,7 +163,7 @@ OTHER: dict[str, Any] = {
     "s3_sse": "kms",
     "s3_kms_key_id": "arn:aws:kms:eu-central-1:123456789012:key/0a1b",
 }
-"""For every setting a value that is not its default."""
+"""Every setting has a value here that is not its default."""
 CLUSTER = {
     "root": "s3://bucket/prefix",
     "advertise_url": "http://silt-1.example:7070",

@@ -35,9 +35,9 @@ from siltlog.infra.table.table import TopicTable
 Queue = "multiprocessing.queues.Queue[str]"
 Act = Callable[[ObjectStore, TopicTable], object]
 COMMITS = 6
-"""Of those who go on, before they write a checkpoint."""
+"""Those who go on make so many before they write a checkpoint."""
 EPOCH = 2
-"""Of who takes the partitions over meanwhile."""
+"""Whoever takes the partitions over meanwhile has this one."""
 
 
 class Tomorrow(SystemClock):

@@ -1,4 +1,4 @@
-"""On a disk a table is committed to through a window on its log: what that changes, and what it must not."""
+"""A table on a disk is committed to through a window on its log: what that changes, and what it must not."""
 
 import multiprocessing
 import os

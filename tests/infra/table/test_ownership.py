@@ -1,4 +1,4 @@
-"""Whose partitions are: what each commit of an owner is checked by, before it and after it."""
+"""Partitions have an owner: what each of its commits is checked by, before it and after it."""
 
 from collections.abc import Callable
 from pathlib import Path

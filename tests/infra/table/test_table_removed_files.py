@@ -106,7 +106,7 @@ class Busy:
         self.commit([self.file()], self.live)
 
     def removals(self) -> int:
-        """In the newest checkpoint."""
+        """Counts the removed files in the newest checkpoint."""
         checkpoint = last_checkpoint(self.store, "t")
         assert checkpoint is not None
         found = pq.ParquetFile(self.store.path(checkpoint_path("t", checkpoint.version))).read(columns=["remove"])

@@ -32,7 +32,7 @@ PER_HOUR = SETTINGS["flush.files.per.hour"].default
 MAX_SECONDS = FLUSH_WAIT_MS_MAX / 1000
 FLUSH_BYTES = 16 * EARLY_BYTES
 BYTES_PER_SECOND = 7_000
-"""Of each partition: 275 records of 100 bytes a second on four of them."""
+"""Each partition gets so much: 275 records of 100 bytes a second on four of them."""
 
 
 class Flushes:

@@ -186,7 +186,7 @@ print(taken_bytes() - taken, head.resident_bytes - said)
 def test_it_takes_as_much_memory_as_it_says(
     records: int, value_bytes: int, batches: int, by_producers: bool, flushed: bool
 ) -> None:
-    """In a process of its own, which asks the kernel: what allocators add counts too."""
+    """A process of its own asks the kernel: what allocators add counts too."""
     shape = [str(int(number)) for number in (records, value_bytes, batches, by_producers, flushed)]
     run = subprocess.run([sys.executable, "-c", TAKEN, *shape], capture_output=True, text=True, check=True, timeout=120)
     taken, said = map(int, run.stdout.split())

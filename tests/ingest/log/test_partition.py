@@ -1,4 +1,4 @@
-"""From bodies to frames: the records of many requests, joined as a group commit does, within what was reserved."""
+"""Bodies become frames: the records of many requests, joined as a group commit does, within what was reserved."""
 
 from itertools import pairwise
 from typing import Any

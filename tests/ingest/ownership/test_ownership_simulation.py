@@ -447,7 +447,7 @@ class LooksAlone(World):
 
 
 class GoesOn(World):
-    """Whose release has no answer goes on as if it had not been sent."""
+    """A node whose release has no answer goes on as if it had not been sent."""
 
     def settled(self, node: Node) -> bool:
         return False

@@ -204,7 +204,7 @@ NESTED = pa.list_(pa.struct([("a", pa.list_(pa.int8()))]))
 )
 @pytest.mark.parametrize("name", ["value", "key", "headers", "timestamp", "partition", "sequence", "topic", "offset"])
 def test_unusual_types_are_refused_before_they_are_read(name: str, type_: pa.DataType) -> None:
-    """By the schema alone: what follows it here is no batch at all."""
+    """The schema alone decides: what follows it here is no batch at all."""
     schema = pa.schema([("value", pa.string()), (name, type_)] if name != "value" else [(name, type_)])
     error = refusal(schema.serialize().to_pybytes() + b"\xff" * 100)
     assert (error.error_code, f"the column {name} must be" in error.detail) == ("invalid_request", True)
@@ -220,7 +220,7 @@ def test_extensions_are_read_as_what_they_store() -> None:
 @pytest.mark.rule("B5")
 @pytest.mark.parametrize("lie", [-(2**31), 2**31 - 1, 13])
 def test_views_of_nulls_say_nothing(lie: int) -> None:
-    """In a child: where they are read the process ends."""
+    """A child looks at them: where they are read the process ends."""
     views = struct.pack("<i12s", 2, b"ab") + struct.pack("<iiii", lie, lie, lie, lie) + struct.pack("<i12s", 3, b"abc")
     column = pa.Array.from_buffers(
         pa.binary_view(), 3, [pa.py_buffer(b"\x05"), pa.py_buffer(views), pa.py_buffer(b"x")]
@@ -408,7 +408,7 @@ def damaged(rng: random.Random, body: bytes) -> bytes:
 @pytest.mark.rule("B4")
 @pytest.mark.slow
 def test_damaged_streams_never_crash_the_process() -> None:
-    """In a child, so that a crash is a failure of this test and not the end of all of them."""
+    """A child reads them, so that a crash is a failure of this test and not the end of all of them."""
     seed = random.randrange(2**32)
     code = FUZZ.format(tests=str(Path(__file__).parent), seed=seed, rounds=250)
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=240)

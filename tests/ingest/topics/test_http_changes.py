@@ -335,7 +335,7 @@ def test_a_topic_grows_while_producers_run(http: Http, name: str) -> None:
 
 
 def count_at(history: list[dict[str, Any]], partition: int, offset: int) -> int:
-    """By which partition count a record was placed."""
+    """Tells by which partition count a record was placed."""
     held: int = history[0]["partitions"]
     for entry in history[1:]:
         firsts = entry["first_offsets"]

@@ -122,7 +122,7 @@ def checked(recovery: Recovery) -> range:
 
 
 def promised(disk: SimulatedDisk, events: int) -> range:
-    """From the highest table offset to the last acknowledged one."""
+    """Gives the offsets from the highest table offset to the last acknowledged one."""
     acked = [event[1] for event in disk.journal[:events] if event[0] == "acked"]
     tables = [event[1] for event in disk.journal[:events] if event[0] == "table"]
     return range(max(tables, default=0), max(acked, default=0))

@@ -34,7 +34,7 @@ def beside(folder: Path, *, dry_run: bool = False) -> set[str]:
 
 
 def objects(store: ObjectStore, node: str, journal: str, age_ms: int = OLD, count: int = 3) -> list[str]:
-    """With records, and a seal behind them."""
+    """Puts objects with records, and a seal behind them."""
     paths = [names.journal_object(node, journal, number) for number in range(count + 1)]
     for path in paths:
         store.put(path, b"x" * (HEADER_BYTES if path == paths[-1] else HEADER_BYTES + 1))

@@ -31,7 +31,7 @@ from siltlog.testing import running_server
 Capture = pytest.CaptureFixture[str]
 WAIT_SECONDS = 120.0
 NICENESS_MAX = 19
-"""Of the kernel's: nobody gives way further."""
+"""The kernel knows no higher one: nobody gives way further."""
 EVERY_SECOND = "* * * * * *"
 OFF = dict.fromkeys(("schedule_compact", "schedule_vacuum", "schedule_audit"), "off")
 SHORT_LEASE = """

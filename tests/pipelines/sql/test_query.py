@@ -186,7 +186,7 @@ def test_a_file_that_is_gone_is_told_without_a_traceback(topics: ObjectStore, mo
 
 
 def test_a_query_leaves_nothing_behind(topics: ObjectStore, tmp_path: Path, temporary: Path) -> None:
-    """In a process of its own, at work in an empty folder: it ends well, and neither folder has more than before."""
+    """It runs in a process of its own, in an empty folder: it ends well, and neither folder has more than before."""
     work = tmp_path / "work"
     work.mkdir()
     program = (

@@ -44,7 +44,7 @@ def settings_of(made: Made, **others: object) -> dict[str, object]:
 
 @pytest.fixture
 def made(tmp_path: Path) -> Made:
-    """For a server of the test's own."""
+    """What a server of the test's own serves with."""
     return Made(tmp_path)
 
 

@@ -67,7 +67,7 @@ class Model:
         """Deleted before they were handled."""
         self.open: list[dict[int, int]] = [{} for _ in range(PARTITIONS)]
         self.suspects: dict[Place, str | None] = {}
-        """Whose first attempt was counted because they may have ended a consumer: by whom."""
+        """Tells whose first attempt was counted because they may have ended a consumer, and by whom."""
         self.settled: set[Place] = set()
         self.dead: list[Place] = []
         self.generation = 0

@@ -80,7 +80,7 @@ class Target(NamedTuple):
     front: Http
     back: Http
     fields: dict[str, str]
-    """Of calls to `back` by hand."""
+    """What calls to `back` by hand say in their head."""
 
     def records(self, topic: str) -> int:
         reply = self.back.get(f"/v1/topics/{topic}", **self.fields)

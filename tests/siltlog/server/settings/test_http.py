@@ -23,7 +23,7 @@ from siltlog.testing import running_server
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ServerProcess]:
-    """Whose changes are few: there are only so many a minute. It has a secret, and a setting from the environment."""
+    """Few changes are made to it: there are only so many a minute. It has a secret, and a setting from outside."""
     with running_server(redis_url="redis://127.0.0.1:1/0", redis_password="hunter22-hunter22", drain_ms=700) as server:
         yield server
 

@@ -41,7 +41,7 @@ class Looked(NamedTuple):
     server: ServerProcess
     http: Http
     name: str
-    """Of the look: nothing that it makes was there before."""
+    """Names the look: nothing that it makes was there before."""
 
     @property
     def changed(self) -> bool:
@@ -270,7 +270,7 @@ CASES = (
     Case("wal_bytes_max", "64MiB", log_is_full, True, False),
     Case("drain_ms", 300, patience_of_the_drain, None, 0.3),
 )
-"""In the order in which they are looked at: the last fills the log, and ends the server."""
+"""They are looked at in this order: the last fills the log, and ends the server."""
 
 
 CATALOG = {"catalog_unity": "http://127.0.0.1:9", "catalog_schema": "main.logs"}
@@ -279,7 +279,7 @@ CATALOG = {"catalog_unity": "http://127.0.0.1:9", "catalog_schema": "main.logs"}
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[Any, Any]]]:
-    """By setting what is seen before all are changed, by one call, and after."""
+    """Gives what is seen of each setting before all are changed, by one call, and after."""
     data_dir = tmp_path_factory.mktemp("hot") / "data"
     data_dir.mkdir()
     (data_dir / names.SETTINGS_FILE).write_text(changed_text(BEFORE))

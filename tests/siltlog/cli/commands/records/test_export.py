@@ -262,7 +262,7 @@ def test_a_server_that_is_away_between_two_files_is_waited_for(tmp_path: Path) -
 
 
 def turned_away(url: str, process: "subprocess.Popen[bytes]", times: int) -> None:
-    """In the place of its server, until the process has asked so often."""
+    """Takes the place of its server until the process has asked so often."""
     parts = urlsplit(url)
     with socket.create_server((str(parts.hostname), parts.port or 0)) as listening:
         listening.settimeout(0.1)

@@ -60,7 +60,7 @@ def strand(data_dir: Path, server: ServerProcess, topic: str, records: list[dict
 
 
 def published(server: ServerProcess, topic: str) -> list[dict[str, Any]]:
-    """In order, without their offsets."""
+    """Gives the records in order, without their offsets."""
     with Admin(server.url) as admin:
         partitions = [TopicPartition(topic, number) for number in range(admin.topic(topic)["partitions"])]
     with Consumer(server.url, assign=partitions, stop_at="latest") as consumer:

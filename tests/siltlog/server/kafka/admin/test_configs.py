@@ -166,7 +166,7 @@ def test_throttles_of_copies_are_put_back_and_never_set(http: Http, bootstrap: s
     http.create("throttled", flush_ms=50)
 
     def codes(kind: int, resource: str, setting: str) -> list[int]:
-        """Of putting it back, and of setting it."""
+        """Puts it back, and sets it; gives what each is answered."""
         found = []
         for operation, value in ((1, None), (0, "5")):
             entry = {"name": setting, "config_operation": operation, "value": value}
