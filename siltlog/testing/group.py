@@ -5,29 +5,14 @@ the scripts.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from siltlog.consumers.groups.scripts import Reply
+from siltlog.testing.holdings import Holdings
 from siltlog.testing.progress import GroupProgress
 
 DECIDE = ("topics", "topic_pattern", "principal", "principal_groups")
 """Fields of a member by which partitions are assigned."""
-
-
-@dataclass
-class Part:
-    """A partition that a member holds: since which generation, and in which it was revoked (0: it was not)."""
-
-    since: int
-    revoked: int = 0
-
-
-@dataclass
-class Held:
-    changed: int = 0
-    """The generation in which what the member may read last changed."""
-    parts: dict[str, Part] = field(default_factory=dict)
 
 
 class MemoryGroup:
@@ -40,10 +25,7 @@ class MemoryGroup:
         self.exists = False
         self.members: dict[str, dict[str, Any]] = {}
         self.sessions: dict[str, int] = {}
-        self.held: dict[str, Held] = {}
-        self.owners: dict[str, str] = {}
-        self.moves: dict[str, str] = {}
-        self.revoked: dict[str, int] = {}
+        self.holdings = Holdings(self._change)
         self.topics: dict[str, int] = {}
         self.progress = GroupProgress()
         self.refused: dict[str, str] = {}
@@ -62,9 +44,8 @@ class MemoryGroup:
         self._expire()
 
     def finish(self, reply: Reply) -> Reply:
-        for member in self._changed & self.held.keys():
-            self.held[member].changed = self.generation
-        due = min([*self.sessions.values(), *self.revoked.values()], default=None)
+        self.holdings.changed_in(self.generation, self._changed)
+        due = min([*self.sessions.values(), *self.holdings.revoked.values()], default=None)
         return reply | {
             "generation_before": self._before,
             "generation": self.generation,
@@ -95,7 +76,7 @@ class MemoryGroup:
         if member is not None and request.get("instance_id") not in (None, member["instance_id"]):
             return {"status": "other_instance"}
         if "commits" in request:
-            fenced = self._fenced(member_id, sent, request["commits"])
+            fenced = self.holdings.fenced(member_id, sent, self._before, request["commits"])
             if fenced:
                 return {"status": "fenced_commits", "partitions": fenced}
             self.progress.commit(request["commits"], self._now_ms)
@@ -108,12 +89,12 @@ class MemoryGroup:
         if ahead:
             self._change(member_id)
         elif not delayed and ("owned" in request or request["poll"]):
-            self._release(member_id, sent, set(request.get("owned", ())))
+            self.holdings.release(member_id, sent, set(request.get("owned", ())))
         whole = request["poll"] or joined or ahead or delayed
-        return self._told(member_id, member, whole or sent < self.held[member_id].changed)
+        return self._told(member_id, member, whole or sent < self.holdings.by_member[member_id].changed)
 
     def _told(self, member_id: str, member: Mapping[str, Any], whole: bool) -> Reply:
-        held = self.held[member_id].parts
+        held = self.holdings.by_member[member_id].parts
         reply = {
             "status": "ok",
             "releasing": any(part.revoked for part in held.values()),
@@ -132,7 +113,7 @@ class MemoryGroup:
     def _join(self, member_id: str, joining: Mapping[str, Any]) -> dict[str, Any]:
         self._create()
         member = self.members[member_id] = {**joining, "seen": 0, "joined_ms": self._now_ms}
-        self.held[member_id] = Held()
+        self.holdings.join(member_id)
         self._change(member_id)
         instance = member["instance_id"]
         former = self.instances.get(instance) if instance else None
@@ -146,24 +127,15 @@ class MemoryGroup:
 
     def _take_over(self, former: str, member_id: str, joining: Mapping[str, Any]) -> None:
         """A new member of an instance that has one is in its place: what it holds goes over."""
-        was, parts = self.members[former], self.held[former].parts
+        was = self.members[former]
         self._forget(former, "fenced_instance")
         self._evicted["instance"] = 1
-        for partition, part in parts.items():
-            if part.revoked:
-                del self.owners[partition]
-                self.revoked.pop(partition, None)
-            else:
-                self.owners[partition] = member_id
-                self.held[member_id].parts[partition] = Part(self.generation)
-        for partition, target in self.moves.items():
-            if target == former:
-                self.moves[partition] = member_id
+        self.holdings.take_over(former, member_id, self.generation)
         if all(was.get(name) == joining.get(name) for name in DECIDE):
             self.revision += 1
         else:
             self._outdate()
-        self._settle()
+        self.holdings.settle()
 
     def _renew(self, member_id: str, member: dict[str, Any], sent: int, fields: Mapping[str, Any]) -> None:
         if member["seen"] < sent <= self._before:
@@ -172,16 +144,6 @@ class MemoryGroup:
             self._outdate()
         member |= fields
         self.sessions[member_id] = self._now_ms + member["session_timeout_ms"]
-
-    def _release(self, member_id: str, sent: int, owned: set[str]) -> None:
-        parts = self.held[member_id].parts
-        released = [at for at, part in parts.items() if 0 < part.revoked <= sent and at not in owned]
-        for partition in released:
-            del parts[partition]
-            del self.owners[partition]
-            self.revoked.pop(partition, None)
-        if released:
-            self._settle()
 
     @staticmethod
     def _fields(member: Mapping[str, Any], request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -200,7 +162,7 @@ class MemoryGroup:
             return {"status": "other_principal"}
         if request["member"] in self.members:
             self._remove(request["member"])
-            self._settle()
+            self.holdings.settle()
         elif self.exists:
             self.refused[request["member"]] = "fenced_member"
         return {"status": "ok"}
@@ -209,7 +171,7 @@ class MemoryGroup:
         if "member" in request:
             if self._is_anothers(request["member"], request):
                 return {"status": "other_principal"}
-            fenced = self._fenced(request["member"], request["generation"], request["commits"])
+            fenced = self.holdings.fenced(request["member"], request["generation"], self._before, request["commits"])
             if fenced:
                 return {"status": "fenced_commits", "partitions": fenced, "known": request["member"] in self.members}
         elif self.sessions:
@@ -232,7 +194,7 @@ class MemoryGroup:
     def forget_offsets(self, request: Mapping[str, Any]) -> Reply:
         if not self.exists:
             return {"status": "unknown_group"}
-        read = {partition.partition("/")[0] for partition in self.owners}
+        read = {partition.partition("/")[0] for partition in self.holdings.owners}
         read.update(topic for member in self.members.values() for topic in member["topics"].split(","))
         subscribed = [partition for partition in request["partitions"] if partition.partition("/")[0] in read]
         self.progress.forget_partitions(set(request["partitions"]).difference(subscribed))
@@ -242,7 +204,6 @@ class MemoryGroup:
         return {"status": "ok"}
 
     def inputs(self, request: Mapping[str, Any]) -> Reply:
-        meant = {partition: target for partition, target in self.moves.items() if target in self.members}
         return {
             "status": "ok",
             "revision": self.revision,
@@ -250,8 +211,8 @@ class MemoryGroup:
                 (member_id, it["topics"], it["topic_pattern"], it.get("principal", ""), it.get("principal_groups", ""))
                 for member_id, it in self.members.items()
             ],
-            "current": list((self.owners | meant).items()),
-            "unresolved": [partition for partition in self.owners if partition not in self.progress.committed],
+            "current": list(self.holdings.meant().items()),
+            "unresolved": [at for at in self.holdings.owners if at not in self.progress.committed],
         }
 
     def assign(self, request: Mapping[str, Any]) -> Reply:
@@ -260,23 +221,7 @@ class MemoryGroup:
         for topic, partitions in request["topics"]:
             self.topics.setdefault(topic, partitions)
         target: dict[str, str] = dict(request["target"])
-        self.moves = {partition: to for partition, to in self.moves.items() if target.get(partition) == to}
-        for partition, owner in list(self.owners.items()):
-            part = self.held[owner].parts[partition]
-            if target.get(partition) != owner:
-                self.moves[partition] = target.get(partition, "")
-                if not part.revoked:
-                    self._change(owner)
-                    part.revoked = self.generation
-                    self.revoked[partition] = self._now_ms + self.members[owner]["rebalance_timeout_ms"]
-            elif part.revoked:
-                part.revoked = 0
-                self.revoked.pop(partition, None)
-                self.moves.pop(partition, None)
-                self._change(owner)
-        for partition, member in target.items():
-            if partition not in self.owners:
-                self._grant(partition, member)
+        self.holdings.assign(target, lambda member: self._now_ms + self.members[member]["rebalance_timeout_ms"])
         self._reset(request["bounds"])
         self.stale = False
         self.revision += 1
@@ -286,7 +231,7 @@ class MemoryGroup:
     def _reset(self, bounds: Sequence[tuple[str, str, int, int, int]]) -> None:
         """The reset policy, applied once; partitions that a topic gained later are read from their beginning."""
         for partition, topic, number, earliest, latest in bounds:
-            owner = self.owners.get(partition)
+            owner = self.holdings.owners.get(partition)
             if partition in self.progress.committed or owner is None:
                 continue
             policy = self.members[owner]["auto_offset_reset"]
@@ -302,7 +247,8 @@ class MemoryGroup:
     def attempts(self, request: Mapping[str, Any]) -> Reply:
         if self._is_anothers(request["member"], request):
             return {"status": "other_principal"}
-        fenced = self._fenced(request["member"], request["generation"], [(request["partition"],)])
+        partition = (request["partition"],)
+        fenced = self.holdings.fenced(request["member"], request["generation"], self._before, [partition])
         if fenced:
             return {"status": "fenced_commits", "partitions": fenced}
         return self.progress.attempt(request, self._now_ms)
@@ -310,19 +256,19 @@ class MemoryGroup:
     def describe(self, request: Mapping[str, Any]) -> Reply:
         if not self.exists:
             return {"status": "unknown_group"}
-        state = "rebalancing" if self.stale or self.moves else "stable"
+        state = "rebalancing" if self.stale or self.holdings.moves else "stable"
         columns = ("client_id", "topics", "topic_pattern", "auto_offset_reset")
         return {
             "status": "ok",
             "state": state if self.members else "empty",
             "members": [
                 (
-                    *(member_id, *(it[name] for name in columns), list(self.held[member_id].parts)),
+                    *(member_id, *(it[name] for name in columns), list(self.holdings.by_member[member_id].parts)),
                     *(it["instance_id"], it["joined_ms"], ""),
                 )
                 for member_id, it in self.members.items()
             ],
-            "moving": list(self.moves.items()),
+            "moving": list(self.holdings.moves.items()),
             "rebalanced_ms": self._rebalanced_ms,
             "offsets": [
                 (partition, it.offset, it.metadata, it.at_ms) for partition, it in self.progress.committed.items()
@@ -361,46 +307,28 @@ class MemoryGroup:
             # A time in whole seconds, as in the scripts.
             self.generation = max(self._before // 1000 + 1, self._now_ms // 1000) * 1000
 
-    def _change(self, member_id: str) -> None:
-        """Notes that what the member may read has changed, in this generation."""
+    def _change(self, member_id: str) -> int:
+        """Notes that what the member may read has changed, and gives the generation in which it has."""
         self._raise_generation()
         self._changed.add(member_id)
-
-    def _grant(self, partition: str, member_id: str) -> None:
-        self.owners[partition] = member_id
-        self.moves.pop(partition, None)
-        self._change(member_id)
-        self.held[member_id].parts[partition] = Part(self.generation)
+        return self.generation
 
     def _forget(self, member_id: str, refusal: str) -> None:
-        del self.held[member_id], self.members[member_id]
+        del self.members[member_id]
         self.sessions.pop(member_id, None)
         self.refused[member_id] = refusal
         self._change(member_id)
 
     def _remove(self, member_id: str) -> None:
         """The member is gone, and its id with it."""
-        for partition in self.held[member_id].parts:
-            del self.owners[partition]
-            self.revoked.pop(partition, None)
+        self.holdings.drop(member_id)
         instance = self.members[member_id]["instance_id"]
         if instance and self.instances.get(instance) == member_id:
             del self.instances[instance]
         self._forget(member_id, "fenced_member")
         self._outdate()
         if not self.sessions:
-            self.moves.clear()
             self.stale = False
-
-    def _settle(self) -> None:
-        """Partitions that were let go reach the members they were meant for."""
-        for partition, target in list(self.moves.items()):
-            if partition in self.owners:
-                continue
-            if target == "":
-                del self.moves[partition]
-            elif target in self.members:
-                self._grant(partition, target)
 
     def _expire(self) -> None:
         """Sessions, and the patience with those that do not let go, run out."""
@@ -409,19 +337,10 @@ class MemoryGroup:
             self._remove(member_id)
             self._evicted["session"] += 1
             due = True
-        for partition in [it for it, until in self.revoked.items() if until <= self._now_ms]:
-            if partition in self.owners:
-                self._remove(self.owners[partition])
+        for partition in [it for it, until in self.holdings.revoked.items() if until <= self._now_ms]:
+            if partition in self.holdings.owners:
+                self._remove(self.holdings.owners[partition])
                 self._evicted["rebalance"] += 1
                 due = True
         if due:
-            self._settle()
-
-    def _fenced(self, member_id: str, sent: int, commits: Sequence[Sequence[Any]]) -> list[str]:
-        """The commit rule: the partitions of `commits` that the member may not commit at generation `sent`."""
-        parts = self.held.get(member_id, Held()).parts
-        return [
-            commit[0]
-            for commit in commits
-            if commit[0] not in parts or parts[commit[0]].since > sent or sent > self._before
-        ]
+            self.holdings.settle()
