@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from siltlog.infra import delta_names
 from siltlog.infra.errors import Fenced
-from siltlog.infra.table.snapshot import TableSnapshot
+from siltlog.infra.table.snapshot import NOT_RELEASED, TableSnapshot
 
 
 def check_owned(topic: str, snapshot: TableSnapshot, partition: int, epoch: int) -> None:
@@ -52,6 +52,20 @@ def confirmed(
         found = snapshot.transactions.get(name)
         if found != number:
             raise fenced(topic, _partition(name), f"its log has {name} at {found}, where {number} was committed")
+    return snapshot
+
+
+def release_transactions(epochs: Mapping[int, int]) -> dict[str, int]:
+    """The app transactions which say that partitions were handed back, each under its epoch."""
+    return {delta_names.txn_released(partition): epoch for partition, epoch in epochs.items()}
+
+
+def confirmed_release(topic: str, snapshot: TableSnapshot, epochs: Mapping[int, int]) -> TableSnapshot:
+    """Gives `snapshot`, read after partitions were handed back, when the log has that. Raises Fenced else."""
+    # Whoever waited for it may have claimed already, so it is not asked whose they are.
+    for partition, epoch in epochs.items():
+        if snapshot.released.get(partition, NOT_RELEASED) < epoch:
+            raise fenced(topic, partition, f"its log does not have that {epoch} was released")
     return snapshot
 
 

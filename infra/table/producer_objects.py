@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from siltlog.infra import names
+from siltlog.infra import delta_names, names
 from siltlog.infra.store.store import ObjectInfo, ObjectStore
 from siltlog.infra.table.snapshot import TableSnapshot
 
@@ -23,6 +23,11 @@ def covered_offsets(store: ObjectStore, topic: str, topic_id: str, offsets: Mapp
         if partition.isdigit() and offset.isdigit() and int(offset) <= offsets.get(int(partition), -1):
             covered[int(partition)] = max(int(offset), covered.get(int(partition), 0))
     return covered
+
+
+def state_transactions(states: Mapping[int, int]) -> dict[str, int]:
+    """The app transactions which say, by partition, below which offset an object knows every producer."""
+    return {delta_names.txn_state(partition): offset for partition, offset in states.items()}
 
 
 def superseded_objects(listed: Iterable[ObjectInfo], topic: str, snapshot: TableSnapshot) -> Iterator[ObjectInfo]:

@@ -24,8 +24,9 @@ def interval(period_ms: int) -> str:
     return f"interval {hours} hours" if rest == 0 else f"interval {-(-period_ms // 1_000)} seconds"
 
 
-def removed_files_property(period_ms: int) -> dict[str, str]:
-    return {_REMOVED_FILES: interval(period_ms)}
+def removed_files_property(period_ms: int | None) -> dict[str, str]:
+    """Says how long removed files stay; nothing where that is None, and stays as it is."""
+    return {} if period_ms is None else {_REMOVED_FILES: interval(period_ms)}
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,7 @@ from siltlog.infra.table.delta import (
     remove_action,
     translated,
 )
-from siltlog.infra.table.entries import (
-    entry_path,
-    read_entry,
-)
+from siltlog.infra.table.entries import entry_path, read_entry
 from siltlog.infra.table.lifecycle import (
     check_growth,
     deleted_properties,
@@ -35,8 +32,18 @@ from siltlog.infra.table.lifecycle import (
     reset_transactions,
 )
 from siltlog.infra.table.opening import load, recover
-from siltlog.infra.table.ownership import check_expected, check_owned, confirmed, fenced, journals_property, jumped
-from siltlog.infra.table.snapshot import NOT_RELEASED, TableSnapshot, removed_files_property
+from siltlog.infra.table.ownership import (
+    check_expected,
+    check_owned,
+    confirmed,
+    confirmed_release,
+    fenced,
+    journals_property,
+    jumped,
+    release_transactions,
+)
+from siltlog.infra.table.producer_objects import state_transactions
+from siltlog.infra.table.snapshot import TableSnapshot, removed_files_property
 from siltlog.infra.table.totals import Kept, check_cover, check_kept, compare_totals
 
 
@@ -186,9 +193,9 @@ class TopicTable(TableLog):
 
         actions = [add_action(file, data_change=True) for file in files]
         transactions = {delta_names.txn_offset(partition): end for partition, (_, end) in bounds.items()}
-        transactions |= _state_transactions(states) | _release_transactions(released)
+        transactions |= state_transactions(states or {}) | release_transactions(released or {})
         if released:
-            return self._released(self.commit(commit_id, checked), released)
+            return confirmed_release(self.topic, self.commit(commit_id, checked), released)
         owned = {partition: epochs[partition] for partition in bounds}
         return confirmed(self.topic, self.commit(commit_id, checked), owned, transactions)
 
@@ -230,15 +237,8 @@ class TopicTable(TableLog):
                 check_owned(self.topic, snapshot, partition, epoch)
             return lambda delta: commit_actions(delta, [], transactions, commit_id)
 
-        transactions = _release_transactions(epochs) | _state_transactions(states)
-        return self._released(self.commit(commit_id, checked), epochs)
-
-    def _released(self, snapshot: TableSnapshot, epochs: Mapping[int, int]) -> TableSnapshot:
-        # Whoever waited for it may have claimed already, so it is not asked whose they are.
-        for partition, epoch in epochs.items():
-            if snapshot.released.get(partition, NOT_RELEASED) < epoch:
-                raise fenced(self.topic, partition, f"its log does not have that {epoch} was released")
-        return snapshot
+        transactions = release_transactions(epochs) | state_transactions(states or {})
+        return confirmed_release(self.topic, self.commit(commit_id, checked), epochs)
 
     def take_back(self, epochs: Mapping[int, int], commit_id: str) -> TableSnapshot:
         """Undoes a `release` that landed, and shuts out one that may still be under way. Errors are as of `append`:
@@ -261,7 +261,7 @@ class TopicTable(TableLog):
         def checked(snapshot: TableSnapshot) -> Make:
             # It changes nothing: an app transaction is the last action of an entry, and tells that it is whole.
             transactions = {delta_names.txn_offset(0): snapshot.offsets[0]}
-            properties = config.properties(unset) | _removed_files(removed_files_ms)
+            properties = config.properties(unset) | removed_files_property(removed_files_ms)
             return lambda delta: commit_properties(delta, properties, transactions, commit_id)
 
         return self.commit(commit_id, checked)
@@ -296,7 +296,7 @@ class TopicTable(TableLog):
                     raise fenced(self.topic, partition, f"its epoch is {former}, not below {epoch}")
             properties = (
                 config.properties(unset)
-                | _removed_files(removed_files_ms)
+                | removed_files_property(removed_files_ms)
                 | grown_properties(snapshot, partitions, first_offsets)
             )
             return lambda delta: commit_properties(delta, properties, transactions, commit_id)
@@ -393,17 +393,5 @@ def topic_names(store: ObjectStore) -> list[str]:
     ]
 
 
-def _removed_files(period_ms: int | None) -> dict[str, str]:
-    return {} if period_ms is None else removed_files_property(period_ms)
-
-
 def _topic_exists(topic: str) -> SiltlogError:
     return problem("topic_exists", f"the topic {topic!r} exists", topic=topic)
-
-
-def _release_transactions(epochs: Mapping[int, int] | None) -> dict[str, int]:
-    return {delta_names.txn_released(partition): epoch for partition, epoch in (epochs or {}).items()}
-
-
-def _state_transactions(states: Mapping[int, int] | None) -> dict[str, int]:
-    return {delta_names.txn_state(partition): offset for partition, offset in (states or {}).items()}
