@@ -8,10 +8,9 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from siltlog.infra import names
-from siltlog.infra.errors import OutcomeUnknown, Refused, SiltlogError, TopicExists, UnknownTopic, problem
+from siltlog.infra.errors import Refused, SiltlogError, TopicExists, UnknownTopic, problem
 from siltlog.infra.security.grant import Grant
 from siltlog.infra.settings.topic_config import TopicConfig, Value, validated_partitions
-from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.infra.table.table import TopicTable
 from siltlog.infra.telemetry import Logger
 from siltlog.ingest.log import state as wal_state
@@ -20,13 +19,12 @@ from siltlog.ingest.log.claim import claim
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.producers import objects
-from siltlog.ingest.topics.altered import Altered, altered, check_changeable
+from siltlog.ingest.topics.altered import altered, check_changeable
+from siltlog.ingest.topics.growth import grow
 from siltlog.ingest.topics.room import AllThere, Room, room_of
 
 PARTITIONS_DEFAULT = 1
 NO_SETTINGS: Mapping[str, Value] = MappingProxyType({})
-SETTLE_SECONDS = 0.5
-"""How often it is asked whether a commit without an answer has landed."""
 
 
 class Placing(Protocol):
@@ -282,7 +280,7 @@ class Topics:
             self._log.see_table(topic, snapshot)
             found = altered(topic, snapshot, partitions, changes)
             if found.partitions > len(topic.partitions):
-                await self._grow(topic, found)
+                await grow(self._log, topic, found, self._logger)
             elif found.config.own != topic.config.own:
                 snapshot = await asyncio.to_thread(
                     topic.table.set_config,
@@ -296,41 +294,6 @@ class Topics:
                 return topic
         self._logger.info("topic changed", topic=name, partitions=found.partitions, config=dict(changes))
         return topic
-
-    async def _grow(self, topic: TopicLog, wanted: Altered) -> None:
-        commit_id = str(uuid.uuid4())
-        with topic.pause():
-            # The history says where the new count begins: what was sequenced by the old one must survive a crash.
-            await self._log.group_commit.commit()
-            await self._log.landed(topic)
-            first_offsets = [log.offsets.submitted for log in topic.partitions]
-            version = topic.snapshot.version
-            try:
-                snapshot = await asyncio.to_thread(
-                    topic.table.grow,
-                    wanted.partitions,
-                    first_offsets,
-                    topic.epochs[-1],
-                    commit_id,
-                    config=wanted.changed,
-                    unset=wanted.unset,
-                    removed_files_ms=wanted.removed_files_ms,
-                )
-            except OutcomeUnknown as error:
-                self._logger.warning("growing a topic: no answer yet", topic=topic.name, reason=error.detail)
-                snapshot = await self._settled(topic, commit_id, version)
-            self._log.see_table(topic, snapshot)
-
-    async def _settled(self, topic: TopicLog, commit_id: str, version: int) -> TableSnapshot:
-        """The table with that commit; raises Unavailable once it is sure that it did not land."""
-        while True:
-            outcome = await asyncio.to_thread(topic.table.outcome, commit_id, version)
-            grown = topic.table.snapshot.partitions > len(topic.partitions)
-            if outcome == "landed" or (outcome == "past" and grown):
-                return topic.table.snapshot
-            if outcome != "unknown":
-                raise problem("topic_unavailable", f"topic {topic.name} was not changed: its table cannot be written")
-            await asyncio.sleep(SETTLE_SECONDS)
 
     async def delete(self, name: str) -> None:
         """Removes the topic's records and its dead letters; its name may be used again. Raises UnknownTopic."""
