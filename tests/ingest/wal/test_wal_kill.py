@@ -36,7 +36,7 @@ def open_wal(folder: Path) -> Wal:
 
 
 def publish(folder: Path) -> None:
-    """The child publishes to each partition from a thread, until it is killed, and says what is durable, a line each."""
+    """The child publishes to each partition from a thread until it is killed, and says what is durable, a line each."""
     from siltlog.ingest.wal import Frame
 
     wal = open_wal(folder)
