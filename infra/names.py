@@ -2,7 +2,7 @@
 
 A name here is part of the stored format or of the contract with users. Changing one needs a migration. Those in the log
 of a Delta table are in `delta_names.py`, columns in `columns.py`, producers that no user chose in `producer_names.py`,
-keys of Redis in `redis/keys.py`.
+keys of Redis in `redis/keys.py`, and those in a backup, which jobs alone know, in `pipelines/backup_names.py`.
 """
 
 import re
@@ -254,41 +254,6 @@ def state_object(topic_id: str, partition: int, offset: int) -> str:
 def claims_object(topic_id: str, epoch: int) -> str:
     """Claimed producer epochs, as the owner of that epoch knew them; relative to the topic's path."""
     return f"{STATE_FOLDER}/{topic_id}/claims/{epoch:020d}"
-
-
-# A backup; paths are relative to its own root.
-BACKUPS_FOLDER = "backups"
-BACKUP_FILES_FOLDER = "files"
-
-
-def backup_manifest(backup_id: str) -> str:
-    """Written last: a backup without one is none."""
-    return f"{BACKUPS_FOLDER}/{backup_id}/manifest.json"
-
-
-def backup_begun(backup_id: str) -> str:
-    """Names the object that is there from the beginning: while a backup is under way no other's files are removed."""
-    return f"{BACKUPS_FOLDER}/{backup_id}/begun"
-
-
-def backup_topic(backup_id: str, topic: str) -> str:
-    """Names the object that says what a topic's table was: properties, app transactions, the list of its files."""
-    return f"{BACKUPS_FOLDER}/{backup_id}/topics/{topic}.json"
-
-
-def backup_access(backup_id: str) -> str:
-    """Names the copy of the access document."""
-    return f"{BACKUPS_FOLDER}/{backup_id}/access.json"
-
-
-def backup_state(backup_id: str, topic_id: str, path: str) -> str:
-    """An object beside the table; `path` is relative to the topic's state folder."""
-    return f"{BACKUPS_FOLDER}/{backup_id}/state/{topic_id}/{path}"
-
-
-def backup_file(topic_id: str, path: str) -> str:
-    """A data file, shared by every backup that has it: a file of that name never changes."""
-    return f"{BACKUP_FILES_FOLDER}/{topic_id}/{path}"
 
 
 # HTTP.

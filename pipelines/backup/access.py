@@ -19,6 +19,7 @@ from siltlog.infra.store.checksum import crc32c
 from siltlog.infra.store.cluster_id import cluster_id
 from siltlog.infra.store.once import put_once
 from siltlog.infra.store.store import ObjectStore
+from siltlog.pipelines import backup_names
 from siltlog.pipelines.backup.format import AccessEntry
 
 
@@ -43,7 +44,7 @@ def back_up_access(store: ObjectStore, target: ObjectStore, backup_id: str) -> A
             content = store.get(version)
         except FileNotFoundError:
             continue
-        path = names.backup_access(backup_id)
+        path = backup_names.access(backup_id)
         target.put(path, content)
         target.sync([path])
         return AccessEntry(int(version.rpartition("/")[2]), cluster_id(store), crc32c(content))
@@ -103,7 +104,7 @@ def restore_access(
 
 
 def _content(source: ObjectStore, backup_id: str, entry: AccessEntry) -> bytes:
-    path = names.backup_access(backup_id)
+    path = backup_names.access(backup_id)
     try:
         content = source.get(path)
     except FileNotFoundError:

@@ -21,6 +21,7 @@ from siltlog.infra.store.store import ObjectInfo, ObjectStore
 from siltlog.infra.table.opening import load
 from siltlog.infra.table.producer_objects import covered_offsets
 from siltlog.infra.table.snapshot import TableSnapshot
+from siltlog.pipelines import backup_names
 from siltlog.pipelines.backup.access import back_up_access
 from siltlog.pipelines.backup.copying import Copy, copy_all, left_to_copy
 from siltlog.pipelines.backup.format import FORMAT, Manifest, TopicBackup, TopicEntry, encoded, totals
@@ -99,7 +100,7 @@ def backup_topics(
     result = BackupReport(dry_run, None, format_us(taken_us))
     chosen = _with_groups(store, topics)
     if target is not None and not dry_run:
-        put_once(target, names.backup_begun(backup_id), result.taken_at.encode(), clock)
+        put_once(target, backup_names.begun(backup_id), result.taken_at.encode(), clock)
     # Groups first: what they have read was in the tables that are looked at after it, or soon will be.
     chosen.sort(key=lambda topic: topic != names.OFFSETS_TOPIC)
     pinned: dict[str, _Pinned] = {}
@@ -137,7 +138,7 @@ def backup_topics(
     if target is not None and entries:
         access = None if topics else back_up_access(store, target, backup_id)
         manifest = Manifest(FORMAT, backup_id, result.taken_at, store.root_uri, entries, failed, access)
-        put_once(target, names.backup_manifest(backup_id), msgspec.json.encode(manifest), clock)
+        put_once(target, backup_names.manifest(backup_id), msgspec.json.encode(manifest), clock)
         result.backup_id = backup_id
         with suppress(SiltlogError):  # the next one tries again
             remove_cut_short(target, now_ms=clock.now_us() // 1000)
@@ -152,7 +153,9 @@ def backup_topics(
 
 def _files_of(pinned: Mapping[str, _Pinned]) -> set[str]:
     return {
-        names.backup_file(found.snapshot.topic_id, path) for found in pinned.values() for path in found.snapshot.files
+        backup_names.data_file(found.snapshot.topic_id, path)
+        for found in pinned.values()
+        for path in found.snapshot.files
     }
 
 
@@ -209,7 +212,7 @@ def _copy_state(store: ObjectStore, target: ObjectStore, info: ObjectInfo, folde
 
 def _state_copy(info: ObjectInfo, folder: str, backup_id: str) -> str:
     topic_id, _, path = info.path.removeprefix(folder).partition("/")
-    return names.backup_state(backup_id, topic_id, path)
+    return backup_names.state(backup_id, topic_id, path)
 
 
 def _is_covered(path: str, snapshot: TableSnapshot) -> bool:
@@ -232,7 +235,7 @@ def _planned(target: ObjectStore | None, snapshot: TableSnapshot, report: TopicB
     """Plans the copies of the objects that no backup at the target has yet."""
     report.version = snapshot.version
     report.files, report.rows, report.size_bytes = totals(list(snapshot.files.values()))
-    folder = names.backup_file(snapshot.topic_id, "")
+    folder = backup_names.data_file(snapshot.topic_id, "")
     there = {} if target is None else {info.path: info.size for info in target.list(folder)}
     every = (
         Copy(f"{names.topic_path(report.topic)}/{file.path}", f"{folder}{file.path}", file.size_bytes, file.content_crc)
@@ -273,7 +276,7 @@ def _back_up(
         dict(pinned.state),
     )
     content, crc = encoded(document)
-    path = names.backup_topic(backup_id, topic)
+    path = backup_names.table(backup_id, topic)
     target.put(path, content)
     target.sync([path])
     return TopicEntry(topic, snapshot.topic_id, snapshot.version, report.files, report.rows, report.size_bytes, crc)

@@ -6,11 +6,11 @@ from typing import TypeVar
 
 import msgspec
 
-from siltlog.infra import names
 from siltlog.infra.clock import parse_us
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.data_file import DataFile
+from siltlog.pipelines import backup_names
 
 FORMAT = 1
 T = TypeVar("T")
@@ -75,8 +75,8 @@ class Manifest(msgspec.Struct, frozen=True):
 def manifests(store: ObjectStore) -> list[Manifest]:
     """Reads the manifest of every finished backup, the oldest first. Raises CorruptData, Unavailable."""
     found = []
-    for backup_id in store.folders(names.BACKUPS_FOLDER):
-        path = names.backup_manifest(backup_id)
+    for backup_id in store.folders(backup_names.BACKUPS_FOLDER):
+        path = backup_names.manifest(backup_id)
         try:
             content = store.get(path)
         except FileNotFoundError:
@@ -112,7 +112,7 @@ def encoded(document: TopicBackup) -> tuple[bytes, int]:
 
 def read_topic(store: ObjectStore, backup_id: str, entry: TopicEntry) -> TopicBackup:
     """Raises CorruptData when it is gone or is not what the manifest says."""
-    path = names.backup_topic(backup_id, entry.topic)
+    path = backup_names.table(backup_id, entry.topic)
     try:
         content = store.get(path)
     except FileNotFoundError:

@@ -3,10 +3,10 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from siltlog.infra import names
 from siltlog.infra.errors import problem
 from siltlog.infra.store.store import ObjectInfo, ObjectStore
 from siltlog.infra.table.entries import JOB_MS_MAX
+from siltlog.pipelines import backup_names
 from siltlog.pipelines.backup.format import Manifest, manifests, read_topic
 
 
@@ -32,9 +32,9 @@ def prune(place: ObjectStore, keep: int, *, now_ms: int, coming: Collection[str]
     cut = max(len(there) - others, 0)
     old, kept = there[:cut], there[cut:]
     finished = {manifest.backup_id for manifest in there}
-    unfinished = [backup_id for backup_id in place.folders(names.BACKUPS_FOLDER) if backup_id not in finished]
+    unfinished = [backup_id for backup_id in place.folders(backup_names.BACKUPS_FOLDER) if backup_id not in finished]
     for backup_id in unfinished:
-        begun = place.info(names.backup_begun(backup_id))
+        begun = place.info(backup_names.begun(backup_id))
         if begun is not None and begun.modified_ms > now_ms - JOB_MS_MAX:
             raise problem(
                 "topic_unavailable",
@@ -44,13 +44,13 @@ def prune(place: ObjectStore, keep: int, *, now_ms: int, coming: Collection[str]
     needed = _files_of(place, kept).union(coming or ())
     pruned = Pruned(backups=len(old))
     if coming is not None:
-        sizes = [info.size for info in _needless(place, names.BACKUP_FILES_FOLDER, needed)]
+        sizes = [info.size for info in _needless(place, backup_names.FILES_FOLDER, needed)]
         return Pruned(len(old), len(sizes), sum(sizes))
     for manifest in old:
-        place.delete(names.backup_manifest(manifest.backup_id))
+        place.delete(backup_names.manifest(manifest.backup_id))
     for backup_id in [*(manifest.backup_id for manifest in old), *unfinished]:
-        _remove(place, f"{names.BACKUPS_FOLDER}/{backup_id}", ())
-    for info in _remove(place, names.BACKUP_FILES_FOLDER, needed):
+        _remove(place, f"{backup_names.BACKUPS_FOLDER}/{backup_id}", ())
+    for info in _remove(place, backup_names.FILES_FOLDER, needed):
         pruned.files += 1
         pruned.size_bytes += info
     return pruned
@@ -62,11 +62,11 @@ def remove_cut_short(place: ObjectStore, *, now_ms: int) -> None:
     All objects of their backups go but the data files, which later backups use, and so do half-written objects.
     """
     finished = {manifest.backup_id for manifest in manifests(place)}
-    for backup_id in place.folders(names.BACKUPS_FOLDER):
-        folder = f"{names.BACKUPS_FOLDER}/{backup_id}"
+    for backup_id in place.folders(backup_names.BACKUPS_FOLDER):
+        folder = f"{backup_names.BACKUPS_FOLDER}/{backup_id}"
         if backup_id not in finished and all(_is_old(info, now_ms) for info in _needless(place, folder, ())):
             _remove(place, folder, ())
-    for info in place.unfinished(names.BACKUP_FILES_FOLDER):
+    for info in place.unfinished(backup_names.FILES_FOLDER):
         if _is_old(info, now_ms):
             place.delete(info.path)
 
@@ -77,7 +77,7 @@ def _is_old(info: ObjectInfo, now_ms: int) -> bool:
 
 def _files_of(place: ObjectStore, kept: list[Manifest]) -> set[str]:
     return {
-        names.backup_file(entry.topic_id, file.path)
+        backup_names.data_file(entry.topic_id, file.path)
         for manifest in kept
         for entry in manifest.topics
         for file in read_topic(place, manifest.backup_id, entry).files

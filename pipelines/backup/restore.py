@@ -20,6 +20,7 @@ from siltlog.infra.store.store import ObjectInfo, ObjectStore
 from siltlog.infra.table.lifecycle import restore_table, restored_already
 from siltlog.infra.table.opening import load
 from siltlog.infra.table.snapshot import TableSnapshot
+from siltlog.pipelines import backup_names
 from siltlog.pipelines.audit.audit import AuditReport, audit
 from siltlog.pipelines.backup.access import AccessRestored, restore_access
 from siltlog.pipelines.backup.copying import Copy, copy_all, left_to_copy
@@ -170,9 +171,9 @@ def _commit_id(backup_id: str, topic: str) -> str:
 
 def _check_there(source: ObjectStore, backup_id: str, backup: TopicBackup) -> None:
     """Raises CorruptData where the backup lacks something that it names, or has it cut short."""
-    folder = names.backup_file(backup.topic_id, "")
+    folder = backup_names.data_file(backup.topic_id, "")
     there = {info.path: info.size for info in source.list(folder)}
-    state = names.backup_state(backup_id, backup.topic_id, "")
+    state = backup_names.state(backup_id, backup.topic_id, "")
     there |= {info.path: info.size for info in source.list(state)} if backup.state else {}
     wrong = [file.path for file in backup.files if there.get(f"{folder}{file.path}") != file.size_bytes]
     wrong += [path for path in backup.state if f"{state}{path}" not in there]
@@ -209,7 +210,7 @@ def _restore(
     topic_path = names.topic_path(backup.topic)
     there = {info.path: info.size for info in target.list(topic_path)}
     every = (
-        Copy(names.backup_file(backup.topic_id, file.path), f"{topic_path}/{file.path}", file.size_bytes)
+        Copy(backup_names.data_file(backup.topic_id, file.path), f"{topic_path}/{file.path}", file.size_bytes)
         for file in backup.files
     )
     copies = left_to_copy(every, there)
@@ -244,7 +245,7 @@ def _copy_state(source: ObjectStore, target: ObjectStore, backup_id: str, backup
 
 def _state_of(source: ObjectStore, backup_id: str, backup: TopicBackup, path: str) -> bytes:
     """Raises CorruptData where it is gone or damaged."""
-    kept = names.backup_state(backup_id, backup.topic_id, path)
+    kept = backup_names.state(backup_id, backup.topic_id, path)
     try:
         content = source.get(kept)
     except FileNotFoundError:
@@ -265,8 +266,8 @@ class _AsRestored:
         self._source = source
         self._topic_path = f"{names.topic_path(backup.topic)}/"
         self._state_path = f"{self._topic_path}{names.state_folder(backup.topic_id)}/"
-        self._files = names.backup_file(backup.topic_id, "")
-        self._state = names.backup_state(backup_id, backup.topic_id, "")
+        self._files = backup_names.data_file(backup.topic_id, "")
+        self._state = backup_names.state(backup_id, backup.topic_id, "")
 
     def open(self, path: str) -> pa.NativeFile:
         return self._source.open(self._files + path.removeprefix(self._topic_path))

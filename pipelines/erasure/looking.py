@@ -15,6 +15,7 @@ from siltlog.infra import names
 from siltlog.infra.errors import CorruptData
 from siltlog.infra.store.store import ObjectInfo, ObjectStore
 from siltlog.infra.table.data_file import DataFile, read_data_file
+from siltlog.pipelines import backup_names
 from siltlog.pipelines.replay.plan import Progress, ReplayPlan
 
 READS_AT_ONCE = 8
@@ -137,7 +138,7 @@ def _arrow_holds(store: ObjectStore, path: str, key: bytes, opening: Any) -> boo
 
 def backed_up(store: ObjectStore, key: bytes) -> Iterator[Left]:
     """Yields the place of backups at `store`, where any of their files has the key."""
-    paths = [info.path for info in store.list(names.BACKUP_FILES_FOLDER) if info.path.endswith(".parquet")]
+    paths = [info.path for info in store.list(backup_names.FILES_FOLDER) if info.path.endswith(".parquet")]
     with ThreadPoolExecutor(READS_AT_ONCE) as pool:
         count = sum(pool.map(lambda path: _parquet_holds(store, path, key), paths))
     if count:

@@ -26,6 +26,7 @@ from siltlog.infra.table.data_file import read_data_file
 from siltlog.infra.table.entries import JOB_MS_MAX
 from siltlog.infra.table.log_start import move_starts, start_move
 from siltlog.infra.table.table import TopicTable
+from siltlog.pipelines import backup_names
 from siltlog.pipelines.audit.audit import audit_topics
 from siltlog.pipelines.backup import backup as backup_module
 from siltlog.pipelines.backup.backup import BackupReport, backup_topics
@@ -207,17 +208,17 @@ def test_of_old_backups_only_what_newer_ones_need_stays(world: World) -> None:
     assert would.pruned == third.pruned and would.backup_id is None
     assert third.pruned is not None and (third.pruned.backups, third.pruned.files) == (1, 1)
     left = [info.path for info in place.list("files")]
-    assert names.backup_file(writer.table.topic_id, old.path) not in left and len(left) == 7
+    assert backup_names.data_file(writer.table.topic_id, old.path) not in left and len(left) == 7
     assert len(manifests(place)) == 2
     cut_short = "20260101T000000Z-00000000"
-    place.put(names.backup_begun(cut_short), b"")
-    place.put(names.backup_topic(cut_short, "t"), b"{}")
+    place.put(backup_names.begun(cut_short), b"")
+    place.put(backup_names.table(cut_short, "t"), b"{}")
     fourth = world.backup(keep=1)
     assert "is under way" in str(fourth.not_pruned) and len(manifests(place)) == 3
     pruned = prune(place, 1, now_ms=CLOCK.now_us() // 1000 + JOB_MS_MAX + 60_000)
     assert (pruned.backups, pruned.files) == (2, 0)
     [only] = manifests(place)
-    assert {info.path.split("/")[1] for info in place.list(names.BACKUPS_FOLDER)} == {only.backup_id}
+    assert {info.path.split("/")[1] for info in place.list(backup_names.BACKUPS_FOLDER)} == {only.backup_id}
     [restored] = world.restore("new").topics
     assert restored.audit is not None and restored.audit.clean
     assert rows_of(world.store("new")) == rows_of(store)
@@ -228,22 +229,22 @@ def test_what_killed_backups_left_goes_with_a_later_one(local: World) -> None:
     filled(local.store("lake"))
     place = local.store("backups")
     assert isinstance(place, LocalStore)
-    begun = [names.backup_begun(f"20260101T00000{number}Z-00000000") for number in range(2)]
-    half = [f"{names.BACKUP_FILES_FOLDER}/id/{PENDING_PREFIX}{number}" for number in range(2)]
+    begun = [backup_names.begun(f"20260101T00000{number}Z-00000000") for number in range(2)]
+    half = [f"{backup_names.FILES_FOLDER}/id/{PENDING_PREFIX}{number}" for number in range(2)]
     for number in range(2):
         place.put(begun[number], b"")
-        place.put(f"{names.BACKUP_FILES_FOLDER}/id/whole", b"x")
+        place.put(f"{backup_names.FILES_FOLDER}/id/whole", b"x")
         place.path(half[number]).write_bytes(b"half")
     long_ago = CLOCK.now_us() / 1e6 - JOB_MS_MAX / 1000 - 60
     for path in (begun[0], half[0]):
         os.utime(place.path(path), (long_ago, long_ago))
     first = local.backup()
-    assert {info.path.split("/")[1] for info in place.list(names.BACKUPS_FOLDER)} == {
+    assert {info.path.split("/")[1] for info in place.list(backup_names.BACKUPS_FOLDER)} == {
         first.backup_id,
         begun[1].split("/")[1],
     }
     assert [info.path for info in place.unfinished("")] == [half[1]], "another backup may be at it"
-    assert place.size(f"{names.BACKUP_FILES_FOLDER}/id/whole") == 1, "a later backup would have to copy it again"
+    assert place.size(f"{backup_names.FILES_FOLDER}/id/whole") == 1, "a later backup would have to copy it again"
 
 
 def test_a_backup_that_lacks_a_topic_removes_none(local: World) -> None:
@@ -360,7 +361,7 @@ def test_a_damaged_backup_is_named_and_groups_wait_for_all_topics(local: World) 
     done = local.backup()
     assert done.backup_id is not None
     place = local.store("backups")
-    document = names.backup_topic(done.backup_id, "a")
+    document = backup_names.table(done.backup_id, "a")
     whole = place.get(document)
     place.put(document, whole.replace(b'"rows":10', b'"rows":11', 1))
     found = {one.topic: one for one in local.restore("new").topics}
@@ -499,13 +500,13 @@ def test_tables_are_looked_at_before_any_file_is_copied_and_groups_first(
     load, looked = backup_module.load, []
 
     def noted(looked_in: ObjectStore, topic: str) -> Any:
-        looked.append((topic, len(place.list(names.BACKUP_FILES_FOLDER))))
+        looked.append((topic, len(place.list(backup_names.FILES_FOLDER))))
         return load(looked_in, topic)
 
     monkeypatch.setattr(backup_module, "load", noted)
     assert local.backup().backup_id is not None
     assert looked == [(names.OFFSETS_TOPIC, 0), ("A", 0)]
-    assert len(place.list(names.BACKUP_FILES_FOLDER)) == 7
+    assert len(place.list(backup_names.FILES_FOLDER)) == 7
 
 
 @pytest.mark.rule("N2")
@@ -581,7 +582,7 @@ def test_killed_anywhere_and_run_again_it_comes_to_the_same(local: World, step: 
         died += 1
     assert died > 1 and ran.returncode == 0
     if step == "backup":
-        assert len(list(local.store("backups").folders(names.BACKUPS_FOLDER))) > 1
+        assert len(list(local.store("backups").folders(backup_names.BACKUPS_FOLDER))) > 1
         local.restore("new")
     for topic in ("t", "u"):
         assert rows_of(local.store("new"), topic) == rows_of(store, topic)
