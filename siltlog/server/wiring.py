@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -10,25 +9,16 @@ import uvloop
 
 from siltlog.consumers import assembly as consumers_assembly
 from siltlog.consumers.assembly import Consumers
-from siltlog.consumers.keeping.calls import ServedKeeper
-from siltlog.consumers.keeping.keeper import KeeperAsked, KeeperTold
 from siltlog.consumers.reading.view import LogView, SystemLog
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.cluster.membership import Membership
-from siltlog.infra.http import assembly as edge_assembly
-from siltlog.infra.http.assembly import Edge
-from siltlog.infra.http.connection.crowd import Crowd
-from siltlog.infra.http.connection.handshakes import Handshakes
 from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.memory import InFlight
 from siltlog.infra.http.pace import Pace
-from siltlog.infra.http.part import Part, together
-from siltlog.infra.http.routes import routes_of
+from siltlog.infra.http.part import together
 from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.node import Node
-from siltlog.infra.peers.calls import PeerCall, with_calls
 from siltlog.infra.redaction import Redaction
-from siltlog.infra.security.guard import Guard
 from siltlog.infra.settings.loading import LoadedSettings
 from siltlog.infra.store.cluster_id import cluster_id
 from siltlog.infra.store.store import open_store
@@ -42,22 +32,21 @@ from siltlog.ingest.log.log import Log
 from siltlog.pipelines import assembly as pipelines_assembly
 from siltlog.server import assembly as server_assembly
 from siltlog.server.access.security import Security, open_security
-from siltlog.server.api import HANDLERS
 from siltlog.server.cluster.joining import LEAVING_PART, Joined, joined, leave, reported, settings_of
 from siltlog.server.cluster.nodes import News, Nodes
 from siltlog.server.control.job_runs import JobRuns, OtherNodes
 from siltlog.server.drain import Drain
 from siltlog.server.history.history import History
 from siltlog.server.history.others import Histories, Others
-from siltlog.server.listener import Listeners, Listening, kafka_address, listeners, local_socket, peers
+from siltlog.server.listener import Listeners, Listening, kafka_address, listeners, local_socket
 from siltlog.server.live.gathering import OtherParts
 from siltlog.server.live.ranks import Ranks
 from siltlog.server.node_http import not_ready
-from siltlog.server.oversight import Oversight, oversee
+from siltlog.server.oversight import oversee
 from siltlog.server.process import Signals, settle, switch_soon
-from siltlog.server.routing import routing
+from siltlog.server.protocols import edge_part, handshakes_of, kafka_part, open_edge
 from siltlog.server.settings.configuration import Configuration
-from siltlog.server.settings.owners import edge_limits, owners_of, read_limits
+from siltlog.server.settings.owners import owners_of, read_limits
 from siltlog.server.settings.reloading import Reloading
 from siltlog.server.watching.metrics_port import MetricsPort
 from siltlog.server.watching.supervisor import supervisor_of
@@ -237,15 +226,15 @@ class _Server:
         rooms += [nodes.part] if nodes else []
         handlers = [handler for part in rooms for handler in part.handlers]
         calls = {**job_runs.calls, **histories.calls, **about_node.calls}
-        edge = self._edge(node, ingest, handlers, security, watching.guard, nodes, consumers.groups.as_keeper, calls)
-        at_edge = await self._at_edge(node, listening, edge, partial(not_ready, ingest.log, membership))
-        kafka, requests = await self._kafka(
-            node, listening, edge, ingest, consumers, nodes, security, watching, configuration
+        edge = open_edge(node, ingest, consumers, handlers, self._pace, security, watching.guard, nodes, calls)
+        at_edge = await edge_part(node, listening, edge, lambda: not not_ready(ingest.log, membership))
+        kafka, requests = await kafka_part(
+            node, listening, edge, ingest, consumers, nodes, security, watching.guard, configuration
         )
         parts = (*rooms, kafka, at_edge, *([security.part] if security else []))
         for part in parts:
             part.gauges(node.metrics)
-        server = Listening(edge.door, edge.connections, self._handshakes(listening, edge.crowd))
+        server = Listening(edge.door, edge.connections, handshakes_of(listening, edge.crowd, self._logger))
         if nodes is not None:
             nodes.told_views(server.tell_view)
         serving = asyncio.create_task(server.serve([*listening.sockets]))
@@ -290,90 +279,6 @@ class _Server:
             # The last to go: who watches sees the whole of a drain.
             await watched.close(drained)
         return drained
-
-    def _handshakes(self, listening: Listeners, crowd: Crowd) -> Handshakes | None:
-        tls = listening.tls
-        return None if tls is None else Handshakes(lambda: tls.context, crowd, self._logger)
-
-    async def _at_edge(self, node: Node, listening: Listeners, edge: Edge, reasons: Callable[[], list[str]]) -> Part:
-        """Joins what is before the door. Where gRPC is wanted that begins here; where it is not, nothing of it is
-        imported."""
-        parts = (edge.part, listening.part(edge.connections.withdraw))
-        if listening.grpc is None:
-            return together(*parts)
-        from siltlog.server.grpc.assembly import open_grpc
-
-        tls = listening.tls
-        handshakes = None if tls is None else Handshakes(lambda: tls.h2_context, edge.crowd, self._logger)
-        ways = peers(self._settings)
-        grpc = await open_grpc(node, listening.grpc, handshakes, edge, ways, ready=lambda: not reasons())
-        return together(grpc, *parts)
-
-    async def _kafka(
-        self,
-        node: Node,
-        listening: Listeners,
-        edge: Edge,
-        ingest: Ingest,
-        consumers: Consumers,
-        nodes: Nodes | None,
-        security: Security | None,
-        watching: Oversight,
-        configuration: Configuration,
-    ) -> tuple[Part, Callable[[], int]]:
-        """Begins to speak Kafka's protocol where that is wanted; where it is not, nothing of it is imported.
-
-        Gives what counts the requests that are under way, those of HTTP too.
-        """
-        if listening.kafka is None:
-            return Part(), edge.requests
-        from siltlog.server.kafka.assembly import open_kafka
-
-        return await open_kafka(
-            node,
-            listening.kafka,
-            self._handshakes(listening, edge.crowd),
-            edge,
-            ingest,
-            consumers,
-            nodes,
-            security,
-            watching.guard,
-            lambda: configuration.settings,
-        )
-
-    def _edge(
-        self,
-        node: Node,
-        ingest: Ingest,
-        handlers: Sequence[object],
-        security: Security | None,
-        guard: Guard | None,
-        nodes: Nodes | None,
-        keeper: Callable[[KeeperAsked], Awaitable[KeeperTold]],
-        calls: Mapping[str, PeerCall],
-    ) -> Edge:
-        to_owner = None if nodes is None else nodes.forwarding
-        routes = routes_of(*handlers, guard=guard, to_owner=to_owner)
-        app = routing(ingest.publish, routes, self._pace, guard, to_owner)
-        if nodes is not None:
-            app = with_calls(ServedKeeper(keeper, app), {**nodes.calls, **calls})
-        assert {type(ingest.publish), *map(type, handlers)} == set(HANDLERS), "what the document tells of is served"
-        return edge_assembly.assemble(
-            app,
-            ingest.fast_path,
-            limits=edge_limits(self._settings, node),
-            peers=peers(self._settings),
-            in_flight=node.in_flight,
-            draining=node.draining,
-            clock=self._clock,
-            logger=self._logger,
-            metrics=node.metrics,
-            identification=security.identification if security else None,
-            guard=guard,
-            hops=None if nodes is None else nodes.hops,
-            path_prefix=self._settings.path_prefix,
-        )
 
     def _committed(self, metrics: Metrics, times: Times) -> None:
         metrics.acknowledged(times.waited)

@@ -363,7 +363,7 @@ OWNED = {
 }
 """Modules whose classes alone change their fields, and the names that their objects go by elsewhere: there one may look
 at them."""
-ASSEMBLIES = ("assembly", "server.wiring", "server.drain")
+ASSEMBLIES = ("assembly", "server.wiring", "server.protocols", "server.drain")
 """How the modules end that join components: all that a component needs is an argument of its constructor."""
 
 
