@@ -2,7 +2,6 @@
 
 import os
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -81,9 +80,9 @@ class ServerProcess:
             )
 
     def kill(self) -> None:
-        """SIGKILL, at once; returns when the process is gone."""
+        """SIGKILL, at once, unless it has ended; returns when the process is gone."""
         assert self._process is not None
-        os.kill(self._process.pid, signal.SIGKILL)
+        self._process.kill()
         self._process.wait()
 
     def restart(self, *arguments: str) -> None:

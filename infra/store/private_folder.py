@@ -55,8 +55,7 @@ def scratch_folder(kind: str) -> Iterator[Path]:
 @contextmanager
 def _scratch_folder(kind: str) -> Iterator[Path]:
     parent = Path(tempfile.gettempdir()) / f"silt-{kind}-{os.getuid()}"
-    parent.mkdir(mode=0o700, exist_ok=True)
-    status = parent.lstat()
+    status = _shared(parent)
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         # Somebody else of this machine has taken the name.
         with tempfile.TemporaryDirectory(prefix=f"silt-{kind}-", ignore_cleanup_errors=True) as own:
@@ -71,11 +70,21 @@ def _scratch_folder(kind: str) -> Iterator[Path]:
             parent.rmdir()
 
 
+def _shared(parent: Path) -> os.stat_result:
+    """Makes the folder unless it, or something else of that name, is there, and looks at it."""
+    while True:
+        with suppress(FileExistsError):
+            parent.mkdir(mode=0o700)
+        with suppress(FileNotFoundError):  # the last one in it has just removed it
+            return parent.lstat()
+
+
 def _in(parent: Path) -> PrivateFolder:
     while True:
+        _shared(parent)
         try:
             return PrivateFolder(parent)
-        except FileNotFoundError:
+        except (FileExistsError, FileNotFoundError):
             continue  # the last one in it has just removed it
 
 

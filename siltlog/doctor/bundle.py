@@ -5,11 +5,13 @@ It has names (of topics, groups, hosts, folders) and numbers; no record, no key 
 
 import json
 import os
+import stat
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict
 from importlib.metadata import distributions
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,31 +100,38 @@ def _of_machine(settings: "ServerSettings") -> dict[str, str]:
     from siltlog.infra.settings.loading import shown
 
     told = {name: shown(name, value) for name, value in settings.model_dump(mode="json").items()}
-    parts = {"settings.json": _json(told), "data_dir.json": _json(list(_files(settings.data_dir)))}
+    parts = {"settings.json": _json(told), "data_dir.json": _json(list(islice(_files(settings.data_dir), FILES_MAX)))}
     logs = {
         names.SERVER_LOG_FILE: settings.data_dir / names.SERVER_LOG_FILE,
         names.VALKEY_LOG_FILE: settings.data_dir / names.VALKEY_FOLDER / names.VALKEY_LOG_FILE,
     }
-    return parts | {name: _end(path) for name, path in logs.items() if path.is_file()}
+    for name, path in logs.items():
+        with suppress(FileNotFoundError):
+            parts[name] = _end(path)
+    return parts
 
 
 def _files(folder: Path) -> Iterator[dict[str, Any]]:
     """Lists what the server keeps beside the tables, by size and time of change."""
-    lake = folder / names.LAKE_FOLDER
-    count = 0
-    for path in folder.rglob("*"):
-        if path.is_relative_to(lake) or not path.is_file():
-            continue
-        status = path.stat()
-        yield {
-            "path": str(path.relative_to(folder)),
-            "bytes": status.st_size,
-            "modified_at": format_us(status.st_mtime_ns // 1000),
-            "mode": oct(status.st_mode & 0o777),
-        }
-        count += 1
-        if count == FILES_MAX:
-            return
+    for path in _paths(folder):
+        # A server that runs renames its files, and removes them.
+        with suppress(FileNotFoundError):
+            status = path.stat()
+            if stat.S_ISREG(status.st_mode):
+                yield {
+                    "path": str(path.relative_to(folder)),
+                    "bytes": status.st_size,
+                    "modified_at": format_us(status.st_mtime_ns // 1000),
+                    "mode": oct(status.st_mode & 0o777),
+                }
+
+
+def _paths(folder: Path) -> Iterator[Path]:
+    """Lists what is below the folder and is no folder, but for the tables."""
+    for place, inner, here in os.walk(folder):
+        if Path(place) == folder and names.LAKE_FOLDER in inner:
+            inner.remove(names.LAKE_FOLDER)
+        yield from (Path(place, name) for name in here)
 
 
 def _end(path: Path) -> str:

@@ -5,6 +5,7 @@ import platform
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -54,9 +55,7 @@ def data_dir(settings: "ServerSettings", clock: Clock) -> Iterator[Finding]:
     yield Finding("data dir", "ok", f"{settings.data_dir}{used}")
     nearest = nearest_folder(settings.data_dir)
     free = shutil.disk_usage(nearest).free
-    wal = settings.data_dir / names.WAL_FOLDER
-    taken = sum(file.stat().st_size for file in wal.glob("*")) if wal.is_dir() else 0
-    wanted = settings.wal_bytes_max - taken
+    wanted = settings.wal_bytes_max - _taken_bytes(settings.data_dir / names.WAL_FOLDER)
     if free < FREE_BYTES_MIN:
         yield Finding("disk", "wrong", f"{free // MIB:,} MiB free, {FREE_BYTES_MIN // MIB} are needed", f"df {nearest}")
     elif free < wanted:
@@ -81,6 +80,15 @@ def data_dir(settings: "ServerSettings", clock: Clock) -> Iterator[Finding]:
         f"a write is on the disk after {seconds * 1000:.1f} ms" + ("; each acknowledgement waits for one" * slow),
         "export SILT_DATA_DIR=… (a folder on a faster disk)" if slow else "",
     )
+
+
+def _taken_bytes(wal: Path) -> int:
+    taken = 0
+    for file in wal.glob("*"):
+        # A server that runs renames its segments, and removes them.
+        with suppress(FileNotFoundError):
+            taken += file.stat().st_size
+    return taken
 
 
 def _sync_seconds(folder: Path, clock: Clock) -> float:

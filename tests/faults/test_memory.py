@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from failure_rig import MIB, StartServer
+from http_rig import answer
 from publishers import ARROW, Wire, arrow_body
 
 from siltlog.infra import names
@@ -104,7 +105,7 @@ def test_idle_connections_cost_little_and_disturb_nobody(make_server: StartServe
         for _ in range(wanted):
             idle.append(socket.create_connection((address.hostname, address.port), timeout=30))
             idle[-1].sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert all(b" 200 " in connection.recv(4096) for connection in idle)
+        assert all(b" 200 " in answer(connection) for connection in idle)
         grown = resident_bytes(server.pid) - before
         print(f"{grown / wanted / 1024:.1f} KiB for each of {wanted} connections")
         assert grown / wanted < CONNECTION_BYTES_MAX
@@ -113,7 +114,7 @@ def test_idle_connections_cost_little_and_disturb_nobody(make_server: StartServe
             assert reply.status == 200
         # They were not forgotten.
         idle[0].sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert b" 200 " in idle[0].recv(4096)
+        assert b" 200 " in answer(idle[0])
     finally:
         for connection in idle:
             connection.close()

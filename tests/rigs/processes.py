@@ -1,6 +1,7 @@
 """What is known of other processes."""
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -19,6 +20,11 @@ def stat_of(pid: int) -> list[str]:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (ProcessLookupError, FileNotFoundError):
         return []
+
+
+def processor_seconds(pid: int) -> float:
+    """The processor's time that it took; while it is stopped, or others are busy, it takes none."""
+    return sum(int(ticks) for ticks in stat_of(pid)[11:13]) / os.sysconf("SC_CLK_TCK")
 
 
 def opened_by(pid: int) -> list[str]:

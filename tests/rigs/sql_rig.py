@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from processes import stat_of
+from processes import processor_seconds
 
 from siltlog.consumers.sql.process import MODULE
 
 ENDLESS = "with recursive r as (select 1 as n union all select n + 1 from r) select count(*) from r, {topic}"
-BUSY_TICKS = 80
+BUSY_SECONDS = 0.8
 
 
 def children_of(pid: int) -> list[int]:
@@ -24,9 +24,4 @@ def children_of(pid: int) -> list[int]:
 
 def is_busy(pid: int) -> bool:
     """Whether a query of the server has worked for longer than its process takes to start."""
-    return any(_ticks(child) > BUSY_TICKS for child in children_of(pid))
-
-
-def _ticks(pid: int) -> int:
-    """The processor time that it took, in hundredths of a second."""
-    return sum(int(ticks) for ticks in stat_of(pid)[11:13])
+    return any(processor_seconds(child) > BUSY_SECONDS for child in children_of(pid))

@@ -86,7 +86,7 @@ def test_a_poll_over_http_with_the_policy_error(url: str, group: str) -> None:
 def test_what_was_deleted_while_it_was_handled_can_be_committed(url: str, group: str) -> None:
     with Admin(url) as admin:
         with Consumer(url, group=group, topics=[group], auto_commit=False) as consumer:
-            while not (found := consumer.poll(max_records=1, timeout_ms=5_000)):
+            while not (found := consumer.poll(max_records=1, timeout_ms=60_000)):
                 pass
             admin.delete_records(group, 0, RECORDS - 1)
             consumer.commit()
@@ -138,7 +138,7 @@ def test_a_scan_that_is_overtaken_misses_only_what_was_deleted(url: str, read: R
             producer.flush()
         with Consumer(url, assign=[TopicPartition(topic, 0)], read=read, stop_at="latest") as consumer:
             while seen[-1] < end - 1:
-                found = [record.offset for record in consumer.poll(max_records=60, timeout_ms=5_000)]
+                found = [record.offset for record in consumer.poll(max_records=60, timeout_ms=60_000)]
                 assert found, f"nothing came after {seen[-1]}"
                 seen += found
                 if chance.random() < 0.4:

@@ -5,13 +5,14 @@ import json
 import os
 import shutil
 import signal
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from http_rig import Http
+from processes import alive
+from waiting import until
 
 from siltlog.cli.main import run
 from siltlog.consumers.library.consumer import Consumer
@@ -67,14 +68,19 @@ def redis_of(server: ServerProcess, *command: str) -> Any:
 def join(http: Http, group: str, member: str, topic: str, **fields: Any) -> dict[int, int]:
     """Where the new member is told to start; patient while groups are away."""
     body = {"generation": 0, "topics": [topic], **fields}
-    for _ in range(200):
+    found: dict[int, int] = {}
+
+    def is_in() -> bool:
         reply = http.json("PUT", f"/v1/groups/{group}/members/{member}", body)
-        if reply.status != 503:
-            assert reply.status == 200, reply
-            return {at["partition"]: at["offset"] for at in reply.json["assignment"]}
-        assert reply.error_code == "coordinator_unavailable" and int(reply.headers["retry-after"]) >= 1
-        time.sleep(0.05)
-    raise AssertionError("groups do not come back")
+        if reply.status == 503:
+            assert reply.error_code == "coordinator_unavailable" and int(reply.headers["retry-after"]) >= 1
+            return False
+        assert reply.status == 200, reply
+        found.update({at["partition"]: at["offset"] for at in reply.json["assignment"]})
+        return True
+
+    until(is_in)
+    return found
 
 
 def poll(http: Http, group: str, member: str, topic: str, handled: int) -> dict[str, Any]:
@@ -93,14 +99,14 @@ def poll(http: Http, group: str, member: str, topic: str, handled: int) -> dict[
 def wait_until_saved(http: Http, group: str, topic_id: str, offsets: Mapping[int, int | None]) -> None:
     """Until `_offsets` has them: it is a topic like any other to whoever reads."""
     keys = {names.offset_key(group, topic_id, number).decode(): offset for number, offset in offsets.items()}
-    for _ in range(3_000):
+
+    def are_saved() -> bool:
         found = {}
         for record in http.read(names.OFFSETS_TOPIC, query="values=json"):
             found[record["key"]] = record["value"] and record["value"]["offset"]
-        if all(found.get(key) == offset for key, offset in keys.items()):
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"{keys} are not in {names.OFFSETS_TOPIC}")
+        return all(found.get(key) == offset for key, offset in keys.items())
+
+    until(are_saved)
 
 
 def test_a_redis_that_is_emptied_while_the_server_runs(server: ServerProcess, topic: str) -> None:
@@ -126,9 +132,7 @@ def test_a_consumer_goes_on_over_an_emptied_redis_and_skips_nothing(server: Serv
     with Consumer(server.url, group="going-on", topics=[topic], auto_offset_reset="latest") as consumer:
 
         def read(count: int) -> None:
-            for _ in range(600):
-                if len(set(seen)) >= count:
-                    break
+            while len(set(seen)) < count:
                 seen.extend(record.text() or "" for record in consumer.poll(max_records=7, timeout_ms=100))
 
         while not consumer.assignment():
@@ -176,11 +180,7 @@ def test_a_killed_server_whose_redis_lost_its_files(tmp_path: Path) -> None:
         os.kill(valkey_pid, signal.SIGKILL)
         assert moved.status == 200, moved
         valkey = tmp_path / "data" / names.VALKEY_FOLDER
-        server_pid = valkey / names.VALKEY_PID_FILE
-        for _ in range(200):
-            if not server_pid.exists():
-                break
-            time.sleep(0.02)
+        until(lambda: not alive(valkey_pid))
         shutil.rmtree(valkey)
         server.restart()
         http = Http(server.url)
@@ -210,14 +210,9 @@ def test_lag_is_shown_to_prometheus(server: ServerProcess, topic: str) -> None:
     with Admin(server.url) as admin:
         admin.set_group_offsets("shown", {TopicPartition(topic, 0): 4, TopicPartition(topic, 1): 10})
         wanted = f'{catalogue.GROUP_LAG_RECORDS.name}{{group="shown",partition="0",topic="{topic}"}} 6.0'
-        for _ in range(300):
-            lines = http.get("/metrics").body.decode().splitlines()
-            if wanted in lines:
-                break
-            time.sleep(0.1)
-        assert wanted in lines
+        until(lambda: wanted in http.get("/metrics").body.decode().splitlines())
         seconds = f'{catalogue.GROUP_LAG_SECONDS.name}{{group="shown",partition="1",topic="{topic}"}} 0.0'
-        assert seconds in lines
+        assert seconds in http.get("/metrics").body.decode().splitlines()
 
 
 def test_admin_resets_describes_and_deletes(server: ServerProcess, topic: str) -> None:

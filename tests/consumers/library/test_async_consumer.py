@@ -76,25 +76,25 @@ def expected(partition: int, stop: int = 1_200) -> list[bytes]:
 def test_every_record_comes_once_in_order_however_it_is_asked_for(server: FakeServer) -> None:
     async def test() -> None:
         async with AsyncConsumer(server.url, assign=ALL, stop_at="latest") as consumer:
-            seen = list(await consumer.poll(max_records=333, timeout_ms=5_000))
-            table = await consumer.poll_arrow(max_records=100, timeout_ms=5_000)
+            seen = list(await consumer.poll(max_records=333, timeout_ms=60_000))
+            table = await consumer.poll_arrow(max_records=100, timeout_ms=60_000)
             rows = zip(table["partition"].to_pylist(), table["value"].to_pylist(), strict=True)
             by_arrow = [type("Row", (), {"partition": p, "value": v}) for p, v in rows]
             seen += by_arrow
             seen += [record async for record in consumer]
             assert values_of(seen, 0) == expected(0) and values_of(seen, 1) == expected(1)
             append(server, 0, 1_200, 1_203)
-            assert [record.offset for record in await consumer.poll(timeout_ms=5_000)] == [1_200, 1_201, 1_202]
+            assert [record.offset for record in await consumer.poll(timeout_ms=60_000)] == [1_200, 1_201, 1_202]
             assert {lag.records for lag in (await consumer.lag()).values()} == {0}
             await consumer.seek("t", 0, offset=1_190)
             await consumer.pause(ALL[1])
-            assert (await consumer.poll(max_records=1, timeout_ms=5_000))[0].offset == 1_190
+            assert (await consumer.poll(max_records=1, timeout_ms=60_000))[0].offset == 1_190
             await consumer.seek_to_timestamp("t", MOMENT + timedelta(seconds=1_195))
             assert await consumer.position("t", 1) == 1_195
             await consumer.seek_to_end("t")
             await consumer.seek_to_beginning("t")
             await consumer.resume(ALL[1])
-            assert (await consumer.poll(max_records=1, timeout_ms=5_000))[0].offset == 0
+            assert (await consumer.poll(max_records=1, timeout_ms=60_000))[0].offset == 0
             assert consumer.assignment() == ALL
 
     in_loop(test)
@@ -108,14 +108,14 @@ def test_who_is_cancelled_while_it_waits_has_taken_nothing(server: FakeServer) -
         seen: list[Any] = []
         async with AsyncConsumer(server.url, assign=ALL) as consumer:
             while len(seen) < 2_400:
-                waiting = asyncio.ensure_future(consumer.poll(max_records=50, timeout_ms=5_000))
+                waiting = asyncio.ensure_future(consumer.poll(max_records=50, timeout_ms=60_000))
                 await asyncio.sleep(chosen.choice((0, 0, 0.001, 0.01)))
                 waiting.cancel()
                 try:
                     seen += await waiting
                 except asyncio.CancelledError:
                     if chosen.random() < 0.3:
-                        seen += await consumer.poll(max_records=50, timeout_ms=5_000)
+                        seen += await consumer.poll(max_records=50, timeout_ms=60_000)
         assert values_of(seen, 0) == expected(0) and values_of(seen, 1) == expected(1)
 
     in_loop(test)
@@ -124,7 +124,7 @@ def test_who_is_cancelled_while_it_waits_has_taken_nothing(server: FakeServer) -
 def test_a_consumer_outlives_a_restart(server: FakeServer) -> None:
     async def test() -> None:
         async with AsyncConsumer(server.url, assign=ALL, retry_timeout_ms=30_000) as consumer:
-            seen = await consumer.poll(max_records=700, timeout_ms=5_000)
+            seen = await consumer.poll(max_records=700, timeout_ms=60_000)
             await asyncio.to_thread(server.stop)
             seen += await consumer.poll(max_records=10_000, timeout_ms=300)
             append(server, 0, 1_200, 1_250)
@@ -167,7 +167,7 @@ def test_waking_closing_and_other_tasks(server: FakeServer) -> None:
 def test_it_belongs_to_one_loop(server: FakeServer) -> None:
     async def test() -> None:
         async with AsyncConsumer(server.url, assign=ALL) as consumer:
-            assert await consumer.poll(max_records=1, timeout_ms=5_000)
+            assert await consumer.poll(max_records=1, timeout_ms=60_000)
             with pytest.raises(errors.Refused, match="another event loop"):
                 await asyncio.to_thread(asyncio.run, consumer.poll())
 
@@ -177,7 +177,7 @@ def test_it_belongs_to_one_loop(server: FakeServer) -> None:
 def test_a_server_that_stays_away_is_an_error(server: FakeServer) -> None:
     async def test() -> None:
         async with AsyncConsumer(server.url, assign=ALL, retry_timeout_ms=200) as consumer:
-            await consumer.poll(max_records=10_000, timeout_ms=5_000)
+            await consumer.poll(max_records=10_000, timeout_ms=60_000)
             await asyncio.to_thread(server.stop)
             with pytest.raises(errors.SiltlogError) as failed:
                 for _ in range(100):

@@ -78,7 +78,7 @@ def test_commits_by_hand(url: str, topic: str) -> None:
     with Consumer(url, group=topic, topics=[topic], auto_commit=False) as consumer:
         records: list[Any] = []
         while len(records) < 40:
-            records += consumer.poll(max_records=7, timeout_ms=5_000)
+            records += consumer.poll(max_records=7, timeout_ms=60_000)
         assert committed(url, topic) == 0
         consumer.commit(next(record for record in records if record.partition == 1 and record.offset == 3))
         assert consumer.committed(topic, 1) == 4
@@ -153,7 +153,7 @@ def test_a_member_that_was_dropped_joins_anew(url: str, topic: str) -> None:
     ) as consumer:
         first: list[Any] = []
         while len(first) < 40:
-            first += consumer.poll(timeout_ms=5_000)
+            first += consumer.poll(timeout_ms=60_000)
         member = consumer._inbox.member
         assert member is not None
         former = member.member_id
@@ -163,7 +163,7 @@ def test_a_member_that_was_dropped_joins_anew(url: str, topic: str) -> None:
             consumer.commit()
         again: list[Any] = []
         while len(again) < 40:
-            again += consumer.poll(timeout_ms=5_000)
+            again += consumer.poll(timeout_ms=60_000)
         assert Counter(again) == Counter(first)
         assert member.member_id != former
         consumer.commit()
@@ -177,7 +177,7 @@ def test_a_consumer_that_does_not_poll_lets_others_go_on(url: str, topic: str) -
     with Consumer(
         url, group=topic, topics=[topic], max_poll_interval_ms=300, on_lost=lost.append, auto_commit=False
     ) as stuck:
-        assert stuck.poll(max_records=1, timeout_ms=5_000)
+        assert stuck.poll(max_records=1, timeout_ms=60_000)
         with Consumer(url, group=topic, topics=[topic]) as other:
             seen: list[Any] = []
             until(lambda: len(seen.__iadd__(other.poll(timeout_ms=100))) == 40)

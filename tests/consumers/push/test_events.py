@@ -224,7 +224,7 @@ def test_curl_shows_what_comes(http: Http, topic: str) -> None:
 
 @pytest.mark.rule("U8")
 def test_a_client_that_takes_nothing_is_cut_off_and_others_go_on(http: Http, topic: str) -> None:
-    """The server's limit is 400 ms here; what it holds for the slow one is no more than a write or two."""
+    """The server's limit is three seconds here; what it holds for the slow one is no more than a write or two."""
     value = "x" * 60_000
     for _ in range(24):
         http.publish(topic, *({"value": value, "partition": 0} for _ in range(10)))
@@ -406,7 +406,7 @@ def test_one_tail_too_many_is_told_when_to_come_again() -> None:
                 refused = http.get(place, **(handshake if place.endswith("ws") else {}))
                 assert (refused.status, refused.error_code, refused.headers["Retry-After"]) == (503, "overloaded", "10")
                 assert "SILT_TAILS_MAX" in refused.json["detail"]
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while http.call("HEAD", tail("watched")).status != 200:
             assert time.monotonic() < deadline, "its place is free once it has left"
             time.sleep(0.02)

@@ -118,7 +118,7 @@ def published(http: Http, topic: str) -> list[dict[str, Any] | None]:
 
 def settled(http: Http, topic: str) -> None:
     """All of it is in the table."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while http.bounds(topic)["table_offset"] < len(OF):
         assert time.monotonic() < deadline
         time.sleep(0.02)

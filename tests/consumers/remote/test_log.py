@@ -177,7 +177,7 @@ def test_a_table_that_is_being_loaded_is_waited_for(tmp_path: Path, monkeypatch:
     may = threading.Event()
 
     def slow_load(store: ObjectStore, name: str) -> Any:
-        may.wait(10)
+        may.wait(60)
         return load(store, name)
 
     async def test() -> None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,19 @@ def test_a_folder_goes_with_its_block(temporary: Path) -> None:
     assert list(temporary.iterdir()) == []
 
 
+def test_of_many_that_come_and_go_each_has_its_folder(temporary: Path) -> None:
+    """Whoever leaves last takes the one above away, as another may just have found it."""
+
+    def come_and_go(_: int) -> None:
+        for _ in range(500):
+            with scratch_folder("test") as folder:
+                assert folder.is_dir()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(come_and_go, range(4)))
+    assert list(temporary.iterdir()) == []
+
+
 @pytest.mark.rule("J1")
 def test_what_a_killed_process_left_goes_and_what_another_uses_stays(
     others: list[tuple["subprocess.Popen[str]", Path]],
@@ -73,6 +87,9 @@ def test_a_name_that_somebody_else_took_is_not_followed(temporary: Path, tmp_pat
         assert folder.parent == temporary
     assert [path.name for path in target.iterdir()] == ["important"]
     assert not folder.exists()
+    (temporary / f"silt-other-{os.getuid()}").touch()
+    with scratch_folder("other") as folder:
+        assert folder.parent == temporary
 
 
 @pytest.mark.parametrize("foreign", [True, False], ids=["said by a library", "said by the system"])

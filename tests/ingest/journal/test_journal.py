@@ -144,7 +144,7 @@ async def test_what_has_not_landed_is_bounded(tmp_path: Path, monkeypatch: pytes
     class Held(Locked):
         def put_if_absent(self, path: str, data: bytes) -> Put:
             if not path.endswith("0" * 20):
-                held.wait(10)
+                held.wait(60)
             return self._store.put_if_absent(path, data)
 
     monkeypatch.setattr(runtime, "BACKLOG_BYTES_MAX", 20)

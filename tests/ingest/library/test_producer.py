@@ -54,7 +54,7 @@ def test_an_acknowledgement_says_where_the_record_is(server: FakeServer) -> None
     with Producer(server.url) as producer:
         producer.send("t", b"before", key="UA")
         delivery = producer.send("t", {"a": [1, None]}, key="UA", headers={"h": "text", "n": None}, timestamp=moment)
-        metadata = delivery.result(10)
+        metadata = delivery.result(60)
     partition = partition_of(b"UA", 4)
     assert (metadata.topic, metadata.partition, metadata.offset, metadata.timestamp) == ("t", partition, 1, moment)
     stored = topic.partitions[partition][1]
@@ -174,10 +174,10 @@ def test_a_changed_partition_count_after_a_lost_answer_moves_only_what_did_not_l
         return lost
 
     with Producer(server.url, linger_ms=100) as producer:
-        producer.send("t", b"0", partition=0).result(10)
+        producer.send("t", b"0", partition=0).result(60)
         server.faults = grow
         deliveries = [producer.send("t", b"%d" % i, key=f"k{i}") for i in range(30)]
-        places = [delivery.result(10).partition for delivery in deliveries]
+        places = [delivery.result(60).partition for delivery in deliveries]
     count = 3 if lost == "drop_before" else 2
     assert places == [partition_of(f"k{i}".encode(), count) for i in range(30)]
     assert len(topic.all_values()) == 31
@@ -203,11 +203,11 @@ def test_a_forgotten_producer_goes_on(server: FakeServer, offers_claims: bool) -
     server.offers_claims = offers_claims
     topic = server.topic("t", 2)
     with Producer(server.url) as producer:
-        producer.send("t", b"a", partition=0).result(10)
-        producer.send("t", b"a", partition=1).result(10)
+        producer.send("t", b"a", partition=0).result(60)
+        producer.send("t", b"a", partition=1).result(60)
         del topic.producers[next(known for known in topic.producers if known[1] == 0)]
-        assert producer.send("t", b"b", partition=0).result(10).offset == 1
-        assert producer.send("t", b"c", partition=1).result(10).offset == 1
+        assert producer.send("t", b"b", partition=0).result(60).offset == 1
+        assert producer.send("t", b"c", partition=1).result(60).offset == 1
     assert topic.values(0) == [b"a", b"b"] and topic.values(1) == [b"a", b"c"]
     assert server.claims == offers_claims
     assert len({stored.producer_id for stored in topic.partitions[0]}) == 2 - offers_claims
@@ -223,9 +223,9 @@ def test_a_claim_says_that_nothing_arrived(server: FakeServer) -> None:
         return "drop_before"
 
     with Producer(server.url) as producer:
-        producer.send("t", b"a").result(10)
+        producer.send("t", b"a").result(60)
         server.faults = forget
-        assert producer.send("t", b"b").result(10).offset == 1
+        assert producer.send("t", b"b").result(60).offset == 1
     assert topic.values(0) == [b"a", b"b"] and server.claims == 1
 
 
@@ -251,11 +251,11 @@ def test_a_refusal_after_a_lost_answer_is_settled_by_a_claim(server: FakeServer)
 def test_a_fenced_producer_goes_no_further(server: FakeServer) -> None:
     topic = server.topic("t")
     with Producer(server.url) as producer:
-        producer.send("t", b"a").result(10)
+        producer.send("t", b"a").result(60)
         server.claim("t", server.publishes[0]["Silt-Producer-Id"])
         for value in (b"b", b"c"):
             with pytest.raises(errors.Fenced):
-                producer.send("t", value).result(10)
+                producer.send("t", value).result(60)
     assert topic.values(0) == [b"a"]
 
 
@@ -263,7 +263,7 @@ def test_without_claims_a_producer_whose_records_may_have_landed_is_told_so(serv
     server.offers_claims = False
     topic = server.topic("t")
     with Producer(server.url) as producer:
-        producer.send("t", b"a").result(10)
+        producer.send("t", b"a").result(60)
 
         def forget() -> Fault:
             topic.producers.clear()
@@ -272,20 +272,20 @@ def test_without_claims_a_producer_whose_records_may_have_landed_is_told_so(serv
 
         server.faults = forget
         with pytest.raises(errors.OutcomeUnknown, match="may have arrived"):
-            producer.send("t", b"b").result(10)
-        assert producer.send("t", b"c").result(10).offset == 1
+            producer.send("t", b"b").result(60)
+        assert producer.send("t", b"c").result(60).offset == 1
 
 
 def test_an_error_that_was_read_is_not_raised_again(server: FakeServer) -> None:
     with Producer(server.url) as producer:
         with pytest.raises(errors.UnknownTopic):
-            producer.send("absent", b"a").result(10)
+            producer.send("absent", b"a").result(60)
         seen: list[Any] = []
         producer.send("absent", b"b", on_delivery=lambda delivery: seen.append(delivery.exception()))
         producer.flush()
         assert isinstance(seen[0], errors.UnknownTopic)
         server.topic("absent")
-        assert producer.send("absent", b"c").result(10).offset == 0
+        assert producer.send("absent", b"c").result(60).offset == 0
         del server.topics["absent"]
         producer.send("absent", b"d")
         with pytest.raises(errors.DeliveryFailed, match="1 record did not arrive"):
@@ -306,12 +306,12 @@ def test_what_cannot_be_delivered_in_time_fails(server: FakeServer) -> None:
     server.faults = lambda: "503"
     with Producer(server.url, delivery_timeout_ms=2_500) as producer:
         with pytest.raises(errors.Unavailable, match="nothing of it arrived"):
-            producer.send("t", b"a").result(10)
+            producer.send("t", b"a").result(60)
         server.faults = lambda: "drop_after"
         with pytest.raises(errors.OutcomeUnknown):
-            producer.send("t", b"b").result(10)
+            producer.send("t", b"b").result(60)
         server.faults = lambda: None
-        producer.send("t", b"c").result(10)
+        producer.send("t", b"c").result(60)
     assert server.topics["t"].values(0) == [b"b", b"c"]
 
 
@@ -320,13 +320,13 @@ def test_a_producer_outlives_a_restart_and_fails_over(server: FakeServer) -> Non
     with fake_server() as second:
         second.topics = server.topics
         with Producer([server.url, second.url]) as producer:
-            producer.send("t", b"a").result(10)
+            producer.send("t", b"a").result(60)
             server.stop()
-            producer.send("t", b"b").result(10)
+            producer.send("t", b"b").result(60)
             second.stop()
             waiting = producer.send("t", b"c")
             server.start()
-            waiting.result(10)
+            waiting.result(60)
         second.start()
     assert topic.values(0) == [b"a", b"b", b"c"]
 
@@ -374,7 +374,7 @@ def test_a_callback_that_raises_or_flushes_stops_nothing(server: FakeServer) -> 
 
     with Producer(server.url) as producer:
         producer.send("t", b"a", on_delivery=flush)
-        producer.send("t", b"b").result(10)
+        producer.send("t", b"b").result(60)
     assert len(raised) == 1
 
 
@@ -388,7 +388,7 @@ def test_a_defect_in_the_sender_fails_the_records_and_is_not_silent(
             producer.send("t", b"a")
             with pytest.raises(errors.DeliveryFailed, match="ZeroDivisionError"):
                 producer.flush()
-        producer.send("t", b"b").result(10)
+        producer.send("t", b"b").result(60)
     assert topic.values(0) == [b"b"]
 
 
@@ -419,9 +419,9 @@ def test_a_batch_is_halved_when_the_server_takes_less_than_it_says(server: FakeS
     topic = server.topic("t")
     values = [b"%04d" % i + b"x" * 100 for i in range(1_000)]
     with Producer(server.url) as producer:
-        producer.send_batch("t", pa.table({"value": values[:1]})).result(10)
+        producer.send_batch("t", pa.table({"value": values[:1]})).result(60)
         server.limits["request_bytes"] = 30_000
-        producer.send_batch("t", pa.table({"value": values[1:]})).result(10)
+        producer.send_batch("t", pa.table({"value": values[1:]})).result(60)
     assert topic.values(0) == values
 
 
@@ -431,7 +431,7 @@ def test_keyed_rows_and_named_partitions_go_where_they_belong(server: FakeServer
     named = [i % 4 if i % 7 == 0 else None for i in range(400)]
     table = pa.table({"value": [str(i) for i in range(400)], "key": keys, "partition": pa.array(named, pa.int64())})
     with Producer(server.url, compression="zstd") as producer:
-        producer.send_batch("t", table).result(10)
+        producer.send_batch("t", table).result(60)
     found = {int(s.value or b""): number for number, part in enumerate(topic.partitions) for s in part}
     assert len(found) == 400
     for i in range(400):
@@ -454,7 +454,7 @@ def test_frames_and_what_was_read_can_be_sent(server: FakeServer) -> None:
         producer.send_batch("t", frame[frame["value"] != "none"])
         producer.send_batch("t", read)
         producer.send_batch("t", read.to_batches()[0])
-        assert producer.send_batch("t", read.slice(0, 0)).result(10) == []
+        assert producer.send_batch("t", read.slice(0, 0)).result(60) == []
     assert topic.values(0) == [b"a", b"b", b"c", b"c"]
     assert topic.partitions[0][2].timestamp == moment
 
@@ -536,7 +536,7 @@ def test_a_producer_that_was_not_closed_is_flushed_at_exit(server: FakeServer) -
 def test_a_forked_child_is_refused(server: FakeServer) -> None:
     server.topic("t")
     with Producer(server.url) as producer:
-        producer.send("t", b"a").result(10)
+        producer.send("t", b"a").result(60)
         server.faults = lambda: "503"
         waiting = producer.send("t", b"c")
         for use in (lambda: producer.send("t", b"b"), producer.flush, producer.metrics, waiting.result):
@@ -571,7 +571,7 @@ def test_a_producer_counts_what_it_does(server: FakeServer) -> None:
     pending: list[Fault] = ["503"]
     server.faults = lambda: pending.pop() if pending else None
     with Producer(server.url) as producer:
-        producer.send("t", b"a").result(10)
+        producer.send("t", b"a").result(60)
         assert isinstance(producer.send("absent", b"b").exception(10), errors.UnknownTopic)
         metrics = producer.metrics()
     assert (metrics.records_acknowledged, metrics.records_failed) == (1, 1)
@@ -587,11 +587,11 @@ def test_several_requests_are_in_flight_one_for_each_partition(server: FakeServe
 
     def meet() -> Fault:
         with suppress(threading.BrokenBarrierError):
-            together.wait(10)
+            together.wait(60)
         return None
 
     with Producer(server.url, linger_ms=0) as producer:
-        producer.send("t", b"first").result(10)
+        producer.send("t", b"first").result(60)
         server.faults = meet
         for number in range(3):
             producer.send_batch("t", pa.table({"value": [b"%d" % number]}))

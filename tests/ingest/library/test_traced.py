@@ -50,7 +50,7 @@ def test_a_record_carries_its_send_which_ends_with_its_acknowledgement(server: F
             first = producer.send("t", b"a", key="UA", headers={"own": "kept"})
         second = producer.send("t", b"bc", key="UA")
         producer.flush()
-        where = [first.result(10), second.result(10)]
+        where = [first.result(60), second.result(60)]
     sends = [span for span in spans.ended() if span.name == "send t"]
     assert headers_of(server) == [
         {"own": b"kept", "traceparent": traceparent(sends[0])},
@@ -70,7 +70,7 @@ def test_offsets_are_told_apart_where_a_batch_lands_in_several_partitions(server
     server.topic("t", 4)
     with Producer(server.url, linger_ms=50) as producer:
         deliveries = [producer.send("t", b"a", key=f"k{number}") for number in range(20)]
-        where = [(str(delivery.result(10).partition), delivery.result(10).offset) for delivery in deliveries]
+        where = [(str(delivery.result(60).partition), delivery.result(60).offset) for delivery in deliveries]
     told: list[Any] = [span.attributes for span in spans.ended()]
     assert [(each["messaging.destination.partition.id"], each["siltlog.offset"]) for each in told] == where
 
@@ -88,7 +88,7 @@ def test_who_says_the_trace_himself_is_not_contradicted(server: FakeServer, span
 def test_a_batch_has_one_span_and_every_row_carries_it(server: FakeServer, spans: Spans) -> None:
     server.topic("t", 1)
     with Producer(server.url) as producer:
-        producer.send_batch("t", pa.table({"value": [b"a", b"b", b"c"]})).result(10)
+        producer.send_batch("t", pa.table({"value": [b"a", b"b", b"c"]})).result(60)
     span = spans.one("send t")
     assert headers_of(server) == [{"traceparent": traceparent(span)}] * 3
     assert span.attributes is not None
@@ -101,7 +101,7 @@ def test_what_did_not_arrive_says_why(server: FakeServer, spans: Spans) -> None:
     with Producer(server.url) as producer:
         delivery = producer.send("t", b"a", partition=7)
         assert isinstance(delivery.exception(10), Refused)
-        producer.send("t", b"b").result(10)
+        producer.send("t", b"b").result(60)
     failed, fine = spans.ended()
     assert failed.attributes is not None
     assert failed.attributes["error.type"] == "unknown_partition"

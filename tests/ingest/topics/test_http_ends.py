@@ -63,7 +63,7 @@ def test_who_waits_for_a_topic_learns_of_its_end_at_once(http: Http, name: str) 
         assert time.monotonic() < end
     assert http.call("DELETE", f"/v1/topics/{name}").status == 204
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive(), f"it goes on waiting: {calls.keys() - replies.keys()}"
     for what in ("records", "from the table", "an ack"):
         refused(replies[what], 404, "unknown_topic")

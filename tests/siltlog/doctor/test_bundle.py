@@ -29,6 +29,7 @@ def test_a_bundle_has_what_helps_and_no_secret_or_record(
         record = {"key": "canary-key", "value": "canary-value", "headers": {"h": "canary-header"}}
         assert http.publish("flights", record, query="?acks=table").status == 200
         (tmp_path / "data" / "server.log").write_text(f"redis://me:{PASSWORD}@h and {PASSWORD}, then a line\n")
+        (tmp_path / "data" / "wal" / "gone").symlink_to("removed as it is looked at")
         monkeypatch.setenv("SILT_REDIS_URL", "redis://127.0.0.1:1")
         monkeypatch.setenv("SILT_REDIS_PASSWORD", PASSWORD)
         monkeypatch.setenv("SILT_DATA_DIR", str(tmp_path / "data"))
@@ -42,7 +43,9 @@ def test_a_bundle_has_what_helps_and_no_secret_or_record(
     assert json.loads(parts["settings.json"])["redis_password"] == "***"
     assert "deltalake" in json.loads(parts["about.json"])["packages"]
     assert "flights" in parts["topics.json"] and "silt_" in parts["metrics.txt"]
-    assert any(entry["path"].startswith("wal/") for entry in json.loads(parts["data_dir.json"]))
+    kept = [entry["path"] for entry in json.loads(parts["data_dir.json"])]
+    assert any(path.startswith("wal/") for path in kept)
+    assert not any(path.startswith("lake/") or path == "wal/gone" for path in kept)
     assert "then a line" in parts["server.log"]
     assert [(name, canary) for name, text in parts.items() for canary in CANARIES if canary in text] == []
     assert run(["doctor", "--url", server.url, "--bundle", "help.zip"]) == 1

@@ -17,6 +17,7 @@ from s3_server import S3Server
 from siltlog.cli.main import run
 from siltlog.doctor import examine, machine, services, spark
 from siltlog.doctor.finding import Finding
+from siltlog.infra import names
 from siltlog.infra.client import job_calls
 from siltlog.infra.client.endpoints import Endpoints
 from siltlog.infra.client.transport import Caller, HttpTransport
@@ -149,6 +150,13 @@ def test_the_place_that_is_named_is_looked_at(tmp_path: Path, capsys: Any) -> No
     assert run(["doctor", "--data-dir", str(named), "--url", NOBODY, "--output", "json"]) == 0
     details = {finding["check"]: finding["detail"] for finding in json.loads(capsys.readouterr().out)["findings"]}
     assert details["object store"].startswith((named / "lake").as_uri())
+
+
+def test_a_segment_that_goes_as_the_log_is_measured_takes_nothing(settings: ServerSettings) -> None:
+    wal = settings.data_dir / names.WAL_FOLDER
+    wal.mkdir(parents=True)
+    (wal / names.segment_file(1)).symlink_to("removed")
+    assert found(settings)["disk"].state == "ok"
 
 
 def test_a_disk_that_is_full_or_slow(settings: ServerSettings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,7 +52,8 @@ def stop(session: Session, data_dir: Path | None, url: str | None, seconds: floa
     running = _running(data_dir, url)
     clock = SystemClock()
     began = clock.monotonic()
-    os.kill(running.pid, signal.SIGTERM)
+    with suppress(ProcessLookupError):  # it has just ended by itself
+        os.kill(running.pid, signal.SIGTERM)
     with waiting("stopping"):
         while True:
             holder = holder_of(running.data_dir)

@@ -353,7 +353,7 @@ def test_tokens_of_those_who_failed_wait_on_a_thread_few_at_a_time(monkeypatch: 
 
     def slow(*arguments: Any) -> Identity:
         threads.add(threading.current_thread())
-        go_on.wait(10)
+        go_on.wait(60)
         return real(*arguments)
 
     async def test(rig: Rig) -> None:

@@ -112,7 +112,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], No
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    for _ in range(500):
+    for _ in range(6_000):
         if holds():
             return
         await asyncio.sleep(0.01)

@@ -10,6 +10,7 @@ import pytest
 from access_rig import secured_server
 from http_rig import NO_REDIS, Http
 
+from siltlog.infra import names
 from siltlog.testing import running_server
 
 SOON_SECONDS = 60.0
@@ -106,7 +107,7 @@ def test_a_store_that_is_damaged_is_a_problem_and_no_error(tmp_path: Path) -> No
         http = Http(server.url)
         http.create("orders")
         http.publish("orders", {"value": "v"}, query="?acks=table")
-        [log] = tmp_path.rglob("topics/orders/_delta_log")
+        log = tmp_path / names.LAKE_FOLDER / names.topic_path("orders") / names.DELTA_LOG_FOLDER
         (log / "_last_checkpoint").write_text('{"ver')
         end = time.monotonic() + SOON_SECONDS
         while not (told := http.get("/v1/topics/orders/health").json)["problems"]:

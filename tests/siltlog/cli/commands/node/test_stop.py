@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from http_rig import Http
 
+from siltlog.cli import running
 from siltlog.cli.main import run
+from siltlog.cli.running import Running
 from siltlog.infra import names
 from siltlog.ingest.data_dir import LockHolder, holder_of
 from siltlog.testing import running_server
@@ -85,6 +87,16 @@ def test_it_stops_a_server_by_its_data_directory_or_its_address(
         monkeypatch.setenv("SILT_DATA_DIR", folder)
         assert run(["stop"]) == 0
         assert server.stop() == 0
+
+
+def test_one_that_ends_by_itself_as_it_is_found_has_stopped(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    monkeypatch.setattr(running, "server_of", lambda data_dir: Running(data_dir, ended.pid, ""))
+    assert run(["stop", "--data-dir", str(here / "data"), "--output", "value"]) == 0
+    assert capsys.readouterr().out == "stopped\n"
 
 
 @pytest.mark.parametrize(
