@@ -14,7 +14,6 @@ from siltlog.infra.cluster import router, steps
 from siltlog.infra.cluster.addresses import Addresses
 from siltlog.infra.cluster.beat import Beat, Going, Report, Wish, encode_beat
 from siltlog.infra.cluster.clashes import dissolved, elsewhere, rival, succeeded
-from siltlog.infra.cluster.controller import Seen, cut_off, offers, plan, unclaimed, unready
 from siltlog.infra.cluster.identity import (
     LEASES_CUT_OFF,
     LEASES_UNCLAIMED,
@@ -25,6 +24,7 @@ from siltlog.infra.cluster.identity import (
     Identity,
     Timing,
 )
+from siltlog.infra.cluster.planning.controller import Seen, cut_off, offers, plan, unclaimed, unready
 from siltlog.infra.cluster.steps import Steps
 from siltlog.infra.cluster.survey import Survey, Tables
 from siltlog.infra.cluster.view import ClusterView

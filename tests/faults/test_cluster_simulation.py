@@ -14,7 +14,7 @@ from cluster_process import Held, Journal, Process
 from cluster_simulation import ClusterWorld
 from msgspec.structs import replace
 
-from siltlog.infra.cluster.draft import Draft
+from siltlog.infra.cluster.planning.draft import Draft
 from siltlog.infra.cluster.view import TopicEntry
 from siltlog.infra.errors import CorruptData
 from siltlog.infra.store.store import ObjectStore, Put

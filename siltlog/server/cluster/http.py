@@ -11,9 +11,9 @@ from starlette.responses import Response
 from siltlog.infra.clock import format_us
 from siltlog.infra.cluster.addresses import Addresses
 from siltlog.infra.cluster.beat import Beat
-from siltlog.infra.cluster.draft import awaited_topics
 from siltlog.infra.cluster.membership import Membership
-from siltlog.infra.cluster.placement import balance, unit_of
+from siltlog.infra.cluster.planning.draft import awaited_topics
+from siltlog.infra.cluster.planning.placement import balance, unit_of
 from siltlog.infra.cluster.view import ClusterView, NodeEntry
 from siltlog.infra.errors import problem
 from siltlog.infra.http.answers import Time, Whole

@@ -8,9 +8,10 @@ import pytest
 from chaos import seeds
 from msgspec.structs import replace
 
-from siltlog.infra.cluster import controller, member, steps, watch, wishes
-from siltlog.infra.cluster.draft import Draft
+from siltlog.infra.cluster import member, steps, watch
 from siltlog.infra.cluster.member import Member
+from siltlog.infra.cluster.planning import controller, wishes
+from siltlog.infra.cluster.planning.draft import Draft
 from siltlog.infra.cluster.survey import Survey
 from siltlog.infra.cluster.watch import Watch
 

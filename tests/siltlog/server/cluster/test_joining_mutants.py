@@ -18,10 +18,10 @@ from record_tables import CLOCK, claimed, new_id
 from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.cluster.beat import Beat, Report, Wish
-from siltlog.infra.cluster.controller import Seen, plan
-from siltlog.infra.cluster.draft import Draft
 from siltlog.infra.cluster.identity import Identity, Timing
 from siltlog.infra.cluster.member import Member
+from siltlog.infra.cluster.planning.controller import Seen, plan
+from siltlog.infra.cluster.planning.draft import Draft
 from siltlog.infra.cluster.steps import taken
 from siltlog.infra.cluster.view import ClusterView, NodeEntry
 from siltlog.infra.errors import ConfigError, Refused

@@ -6,10 +6,10 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from siltlog.infra.cluster.beat import Beat
-from siltlog.infra.cluster.draft import Draft
-from siltlog.infra.cluster.placement import balance, counts, place, unit_of
+from siltlog.infra.cluster.planning.draft import Draft
+from siltlog.infra.cluster.planning.placement import balance, counts, place, unit_of
+from siltlog.infra.cluster.planning.wishes import granted
 from siltlog.infra.cluster.view import ClusterView
-from siltlog.infra.cluster.wishes import granted
 
 ACCUSERS_MIN = 2
 STALLED_MS = 5_000

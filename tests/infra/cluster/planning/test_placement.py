@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from siltlog.infra.cluster.placement import balance, counts, least, place, unit_of
+from siltlog.infra.cluster.planning.placement import balance, counts, least, place, unit_of
 
 NODES = st.lists(st.sampled_from("abcde"), min_size=1, unique=True)
 TOPICS = st.sampled_from([f"t{number}{end}" for number in range(12) for end in ("", ".dlq", ".dlq.dlq")])

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 
 from siltlog.infra.cluster.beat import Wish
-from siltlog.infra.cluster.draft import Draft
-from siltlog.infra.cluster.placement import place, unit_of
+from siltlog.infra.cluster.planning.draft import Draft
+from siltlog.infra.cluster.planning.placement import place, unit_of
 
 
 def granted(draft: Draft) -> None:

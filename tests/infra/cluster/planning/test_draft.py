@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from siltlog.infra.cluster.beat import Beat, Wish
-from siltlog.infra.cluster.controller import Seen, plan
+from siltlog.infra.cluster.planning.controller import Seen, plan
 from siltlog.infra.cluster.view import ClusterView
 
 NAMES = st.sampled_from(("a", "b", "c"))

@@ -4,8 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from siltlog.infra.cluster.beat import Beat, Report, TopicReport, Wish
-from siltlog.infra.cluster.controller import Seen, plan
-from siltlog.infra.cluster.draft import awaited_topics
+from siltlog.infra.cluster.planning.controller import Seen, plan
+from siltlog.infra.cluster.planning.draft import awaited_topics
 from siltlog.infra.cluster.view import ClusterView, NodeEntry, TermEntry, TopicEntry
 
 WISH = Wish(id="w", kind="abandon", topic="t")

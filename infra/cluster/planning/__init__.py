@@ -1,0 +1,1 @@
+"""Plans what the next view says: pure, by the controller."""
