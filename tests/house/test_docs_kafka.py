@@ -28,7 +28,8 @@ TOP = Path(__file__).parents[2]
 IMPORT = TOP / "examples" / "kafka" / "import_topic.py"
 GUIDE = (TOP / "docs" / "kafka.md").read_text("utf-8")
 CLIENTS = TOP / "tests" / "clients" / "kafka"
-PINS = ("go/go.mod", "aiokafka/requirements.txt", "kafkajs/package.json")
+PINS = ("go/go.mod", "aiokafka/requirements.txt", "kafkajs/package.json", "rust/Cargo.toml")
+RUST = (r'^rdkafka = .*"=([\d.]+)"', r"# librdkafka (\S+)$")
 Place = tuple[Http, str]
 KILLED = """
 import os, runpy, signal, sys, urllib.request
@@ -88,6 +89,7 @@ def test_the_guide_names_the_clients_that_are_run() -> None:
         "aiokafka (Python)": found(r"^aiokafka==(\S+)", pinned),
         "franz-go (Go)": found(r"/franz-go v(\S+)", pinned),
         "sarama (Go)": found(r"/sarama v(\S+)", pinned),
+        "rdkafka (Rust)": ", with librdkafka ".join(found(pattern, pinned) for pattern in RUST),
         "kafkajs (Node.js)": found(r'"kafkajs": "(\S+)"', pinned),
         "kcat (librdkafka 2.0)": "1.7.1, Debian's",
         "Spark's source and sink (`spark-sql-kafka-0-10`)": SPARK_VERSION,

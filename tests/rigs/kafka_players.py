@@ -106,13 +106,15 @@ class Client(NamedTuple):
     """Matches what it says where its login fails."""
     has_tokens: bool = True
     """Whether it logs in by a token that it is given."""
+    administers_unheard: bool = False
+    """Whether who administers by it is not told that a login failed, and cannot log in by a token."""
     not_reset: str = "UNKNOWN_MEMBER_ID"
     """What it says of a group with members that is to be reset; empty where it resets none."""
 
 
-def installed(kind: str, pins: str) -> Path:
-    """The folder of the cache into which TOOLS has installed what the file of `pins` names."""
-    digest = hashlib.sha256((PROGRAMS / pins).read_bytes()).hexdigest()[:12]
+def installed(kind: str, *pins: str) -> Path:
+    """The folder of the cache into which TOOLS has installed what the files of `pins` name, or built of them."""
+    digest = hashlib.sha256(b"".join((PROGRAMS / each).read_bytes() for each in pins)).hexdigest()[:12]
     folder = CACHE / f"{kind}-{digest}"
     if not folder.is_dir():
         pytest.skip(f"{kind} is not installed: {TOOLS}")
@@ -158,6 +160,10 @@ def _kcat(_: Path) -> Command:
     if shutil.which("kcat") is None:
         pytest.skip("kcat is not installed: apt-get install kcat")
     return [sys.executable, PROGRAMS / "kcat" / "player.py"]
+
+
+def _rdkafka(_: Path) -> Command:
+    return [installed("rdkafka", "rust/Cargo.toml", "rust/main.rs") / "player"]
 
 
 def java_with(jars: JarSet, what: str) -> tuple[Java, str]:
@@ -245,6 +251,9 @@ CLIENTS = {
     "java-consumer": Client(_java("consumer"), ("lz4", "snappy"), _NOT_IN_METADATA),
     "kafkajs": Client(_kafkajs, ("gzip", "snappy"), not_reset=_RUNNING, not_logged_in=_UNREAD),
     "kcat": Client(_kcat, ("lz4", "zstd"), makes_topics=False, has_tokens=False, not_reset="", not_logged_in=_AWAY),
+    "rdkafka": Client(
+        _rdkafka, ("lz4", "gzip", "snappy"), administers_unheard=True, not_logged_in="Authentication failure"
+    ),
     "sarama": Client(_go("sarama"), ("zstd", "lz4")),
     "aiokafka": Client(
         _aiokafka,
