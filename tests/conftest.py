@@ -17,6 +17,7 @@ from chaos import CHAOS
 from forked import EXECUTE, ForkServers, executing
 from groups_rig import embedded
 from http_rig import NO_REDIS, Http
+from ports import with_port
 from rewritten import write_share
 from s3_server import S3Server, start_s3_server
 from scheduling import FilesAtOnce, heavy_first
@@ -67,11 +68,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _fork_servers() -> Iterator[None]:
     """Forks what a ServerProcess starts; `make test-chaos` starts each as it is elsewhere."""
     if CHAOS > 1 or not hasattr(os, "pidfd_open"):
-        yield
+        with executing():
+            yield
         return
     forks = ForkServers()
 
     def run(arguments: Sequence[str], folder: Path, environment: Mapping[str, str], log: IO[bytes]) -> Any:
+        environment = with_port(environment)
         return forks.fork(arguments, folder, environment, log.fileno()) or EXECUTE(arguments, folder, environment, log)
 
     with pytest.MonkeyPatch.context() as patch:

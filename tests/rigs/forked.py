@@ -20,6 +20,7 @@ from typing import IO, Any
 
 import pytest
 from fork_server import LENGTH_BYTES
+from ports import with_port
 
 from siltlog import server_process
 from siltlog.infra import names
@@ -49,11 +50,17 @@ READ_LATE = (
 EXECUTE = server_process._run
 
 
+def _execute(
+    arguments: Sequence[str], folder: Path, environment: Mapping[str, str], log: IO[bytes]
+) -> "subprocess.Popen[str]":
+    return EXECUTE(arguments, folder, with_port(environment), log)
+
+
 @contextmanager
 def executing() -> Iterator[None]:
     """What is started in the block has an interpreter of its own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(server_process, "_run", EXECUTE)
+        patch.setattr(server_process, "_run", _execute)
         yield
 
 

@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from random import SystemRandom
 from typing import Any
 
 import boto3
@@ -19,7 +20,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 GRPC_PORT_DISTANCE = 10_000
 """SeaweedFS listens for gRPC that far above each of its ports."""
 START_S = 60
-PORTS_MAX = 65_535
+PORTS = range(20_000, 22_700)
+"""Neither they nor those for gRPC are among the ports that Linux gives to whoever asks for any, or those of other
+programs of tests: nobody takes one while the server is away."""
 LOG_FILE = "weed.log"
 _WITH_KMS = {
     "identities": [
@@ -31,6 +34,7 @@ _WITH_KMS = {
     ],
     "kms": {"default_provider": "own", "providers": {"own": {"type": "local", "enableOnDemandCreate": True}}},
 }
+_CHANCE = SystemRandom()
 KEYS = {"AWS_ACCESS_KEY_ID": "silt-test", "AWS_SECRET_ACCESS_KEY": "silt-test-secret"}
 
 
@@ -166,16 +170,13 @@ def _free_ports(count: int) -> list[int]:
     """Ports that are free together with the ones for gRPC above them."""
     ports: list[int] = []
     while len(ports) < count:
+        port = _CHANCE.choice(PORTS)
         with socket.socket() as probe, socket.socket() as above:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-            if port + GRPC_PORT_DISTANCE > PORTS_MAX or port in ports:
-                continue
             try:
+                probe.bind(("127.0.0.1", port))
                 above.bind(("127.0.0.1", port + GRPC_PORT_DISTANCE))
             except OSError:
                 continue
-            # Nor may one of them be where another of them takes calls of gRPC.
-            if not any(abs(port - other) == GRPC_PORT_DISTANCE for other in ports):
-                ports.append(port)
+        if port not in ports:
+            ports.append(port)
     return ports
