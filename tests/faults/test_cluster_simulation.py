@@ -282,7 +282,7 @@ MUTANTS: dict[str, tuple[Callable[[Patch], None], int]] = {
     "CJ12 a hole is the end": (_holes_are_the_end, 8),
     "CJ12 only the last journal is read": (_only_the_last_journal_is_read, 0),
     "CJ12 what was recovered is not journaled": (_recovered_is_not_journaled, 31),
-    "CJ12 the chain is cut before it landed": (_cut_before_it_landed, 31),
+    "CJ12 the chain is cut before it landed": (_cut_before_it_landed, 474),
 }
 
 
