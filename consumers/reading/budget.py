@@ -18,6 +18,7 @@ RECORD_COLUMNS = len(RECORD_SCHEMA)
 _INT32 = 4
 
 HEAD_MARGIN = 9 / 8
+"""A head is asked for so many times what a reply takes of it: it counts bytes by another measure, and is asked once."""
 
 READ_RECORDS_MAX = 500
 """The most records of one read for a stream, whose reader takes them as they come."""
@@ -114,7 +115,7 @@ class Share:
 
 
 def head_bytes(budget: Budget, share: Share) -> int:
-    """How many bytes a head is asked for, so that it need not be asked again: it counts them by another measure."""
+    """How many bytes a head is asked for."""
     return int(_bytes_left(budget, share) * HEAD_MARGIN) + 1
 
 

@@ -26,7 +26,8 @@ class Wanted:
 
 async def read_heads(wanted: Mapping[int, Wanted], budget: Budget, producers: bool) -> dict[int, Head]:
     """Asks for the first heads, by their keys, until what they have fills the reply: what comes after would be thrown
-    away. Each is asked for an equal part of what the budget has left, of which nothing is taken."""
+    away. Each is asked for an equal part of what the budget has left, of which nothing is taken, and for little more
+    than its share allows."""
     limit = asyncio.Semaphore(HEADS_AT_ONCE)
     first = _with_a_place(wanted, budget.records_left)
     records, equal = (max(left // max(len(first), 1), 1) for left in (budget.records_left, budget.bytes_left))

@@ -40,7 +40,7 @@ class Read(NamedTuple):
     began: float
     ended: float
     node: str = ""
-    """Which one answered."""
+    """Names the one that answered."""
 
 
 class Row(NamedTuple):
