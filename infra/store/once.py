@@ -27,4 +27,8 @@ def put_once(store: ObjectStore, path: str, data: bytes, clock: Clock | None = N
                 return attempt > 0 and store.get(path) == data
             except FileNotFoundError:
                 continue  # deleted since
-    raise problem("topic_unavailable", f"whether {store.uri(path)} was written is not known: the store does not answer")
+    raise problem(
+        "topic_unavailable",
+        f"whether {store.uri(path)} was written is not known: {ATTEMPTS_MAX} times the store gave no answer, or said "
+        "that it is in trouble itself (a status of 500 or more); its own log may say why",
+    )

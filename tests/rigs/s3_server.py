@@ -20,6 +20,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 GRPC_PORT_DISTANCE = 10_000
 """SeaweedFS listens for gRPC that far above each of its ports."""
 START_S = 60
+VOLUMES_MAX = 200
+"""Each bucket fills one of its own. Left alone, SeaweedFS has as many as would fit on the disk if they were full: with
+10 GB free, nine, and the tenth bucket takes nothing."""
 PORTS = range(20_000, 22_700)
 """Neither they nor those for gRPC are among the ports that Linux gives to whoever asks for any, or those of other
 programs of tests: nobody takes one while the server is away."""
@@ -48,6 +51,7 @@ class S3Server:
     process: "subprocess.Popen[bytes]"
     arguments: list[str]
     directory: Path
+    ports: list[int]
 
     def root_uri(self, prefix: str) -> str:
         return f"s3://{self.bucket}/{prefix}"
@@ -77,6 +81,9 @@ class S3Server:
         """Ends it at once: asked to end, it takes longer than most tests, and nobody reads its data again."""
         self.process.kill()
         self.process.wait()
+        for port in self.ports:
+            for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
+                left.unlink(missing_ok=True)
 
 
 def start_s3_server(directory: Path, *, kms: bool = False) -> S3Server:
@@ -84,7 +91,8 @@ def start_s3_server(directory: Path, *, kms: bool = False) -> S3Server:
 
     With `kms` it has keys of its own for `aws:kms`, and makes each when it is first named.
     """
-    s3, master, filer, volume = _free_ports(4)
+    ports = _free_ports(4)
+    s3, master, filer, volume = ports
     weed = shutil.which("weed", path=str(Path(sys.executable).parent)) or shutil.which("weed")
     assert weed, "the weed binary is missing: install the dev dependencies"
     arguments = [
@@ -98,6 +106,7 @@ def start_s3_server(directory: Path, *, kms: bool = False) -> S3Server:
         f"-master.port={master}",
         f"-filer.port={filer}",
         f"-volume.port={volume}",
+        f"-volume.max={VOLUMES_MAX}",
         "-webdav=false",
         "-admin.ui=false",
         "-master.telemetry=false",
@@ -117,6 +126,7 @@ def start_s3_server(directory: Path, *, kms: bool = False) -> S3Server:
         _spawn(arguments, directory),
         arguments,
         directory,
+        [*ports, *(port + GRPC_PORT_DISTANCE for port in ports)],
     )
     try:
         _wait_until_ready(server)
@@ -147,7 +157,8 @@ def _wait_until_ready(server: S3Server) -> None:
     deadline = time.monotonic() + START_S
     while True:
         try:
-            client.put_object(Bucket=server.bucket, Key="ready", Body=b"")
+            # An empty object would ask for no room.
+            client.put_object(Bucket=server.bucket, Key="ready", Body=b"ready")
             return
         except (BotoCoreError, ClientError):
             if server.process.poll() is not None or time.monotonic() > deadline:
