@@ -4,9 +4,6 @@
 """
 
 import asyncio
-import os
-import sys
-import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -23,6 +20,7 @@ import pyarrow as pa
 from siltlog.consumers.reading.budget import record_ends
 from siltlog.infra.columns import PRODUCED_SCHEMA, RECORD_SCHEMA
 from siltlog.infra.errors import problem
+from siltlog.infra.process.priority import run_behind_others
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.data_file import DataFile, read_row_group
 from siltlog.infra.table.snapshot import TableSnapshot
@@ -32,9 +30,6 @@ T = TypeVar("T")
 CACHE_BYTES_MAX = 128 * 1024 * 1024
 READS_MAX = 4
 """Reads of tables that run at once; others wait."""
-NICE = 10
-"""The niceness of the threads that decode: a tenth of the weight of others is little enough, and enough to give the
-interpreter back soon to who waits for it."""
 CHECKED_MAX = 10_000
 """How many partitions' checked lists of files are remembered; past that all are forgotten."""
 _Key = tuple[str, str, bool]
@@ -197,9 +192,3 @@ class CheckedFiles:
                 self._checked.clear()
             self._checked[topic, partition] = files
         return files
-
-
-def run_behind_others() -> None:
-    """Lowers the calling thread's priority from now on, where the system has priorities of threads (Linux)."""
-    if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)

@@ -20,7 +20,7 @@ from siltlog.consumers.reading.fetch import require_read
 from siltlog.consumers.reading.http import DEAD_LETTERS_READ
 from siltlog.consumers.reading.lookup import Lookup
 from siltlog.consumers.reading.render import Values
-from siltlog.consumers.reading.row_groups import CheckedFiles, run_behind_others
+from siltlog.consumers.reading.row_groups import CheckedFiles
 from siltlog.consumers.reading.view import LogView
 from siltlog.consumers.searching.member import Member
 from siltlog.consumers.searching.places import Beginning, Partitions, Place, find_range
@@ -36,6 +36,7 @@ from siltlog.infra.http.query import Query
 from siltlog.infra.http.requests import EVENTS_HEADERS, body_of, decode
 from siltlog.infra.http.streams import STREAM, Stream, Streams, asked_again, body_part, until_gone
 from siltlog.infra.limits import INTEGER_MAX
+from siltlog.infra.process.priority import run_behind_others
 from siltlog.infra.security.grant import Grant, grant_of
 
 T = TypeVar("T")

@@ -14,7 +14,6 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from siltlog.consumers.reading.row_groups import run_behind_others
 from siltlog.consumers.reading.view import LogView
 from siltlog.consumers.sql import frames
 from siltlog.consumers.sql.process import QueryProcess
@@ -32,6 +31,7 @@ from siltlog.infra.http.replies import read_reply
 from siltlog.infra.http.requests import body_of, decode
 from siltlog.infra.http.streams import Stream, Streams, asked_again, until_gone
 from siltlog.infra.limits import INTEGER_MAX
+from siltlog.infra.process.priority import run_behind_others
 from siltlog.infra.security.grant import EVERYTHING, Grant, grant_of
 from siltlog.infra.security.guard import METERED, Meter
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from siltlog.consumers.reading.row_groups import run_behind_others
 from siltlog.consumers.sql import frames
 from siltlog.consumers.sql.frames import Asked, Failed, Named, Tables
 from siltlog.consumers.sql.reads import TableReads
 from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.process.priority import run_behind_others
 from siltlog.infra.redaction import redacted
 from siltlog.infra.settings.loading import environment_of_queries
 

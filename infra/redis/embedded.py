@@ -24,9 +24,9 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from siltlog.infra import names
-from siltlog.infra.child_environment import of_system
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import ConfigError
+from siltlog.infra.process.child_environment import of_system
 from siltlog.infra.socket_path import short_path
 from siltlog.infra.telemetry import Logger
 

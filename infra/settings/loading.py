@@ -14,9 +14,9 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from siltlog.infra import names
-from siltlog.infra.child_environment import OF_TRACES, of_jobs, of_queries
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.locations import redis_url
+from siltlog.infra.process.child_environment import OF_TRACES, of_jobs, of_queries
 from siltlog.infra.redaction import HIDDEN, without_password
 from siltlog.infra.security.secret_file import open_to_others, read_secret
 from siltlog.infra.settings.changed import changed_path, read_changed

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from siltlog.infra import delta_names
 from siltlog.infra.errors import OutcomeUnknown
 from siltlog.infra.metrics.metrics import Metrics
+from siltlog.infra.process.priority import run_behind_others
 from siltlog.infra.table.data_file import DataFile, write_data_file
 from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.infra.telemetry import Logger
@@ -44,10 +45,13 @@ class Flush:
         self._metrics = metrics
         self._serving = serving
         self._clock = log.clock
-        self._pool = ThreadPoolExecutor(FILE_WRITERS, "silt-file-writer")
+        self._behind = ThreadPoolExecutor(FILE_WRITERS, "silt-file-behind", initializer=run_behind_others)
+        # A thread may not raise its own priority again: the urgent has threads of its own.
+        self._beside = ThreadPoolExecutor(FILE_WRITERS, "silt-file-beside")
 
     def close(self) -> None:
-        self._pool.shutdown(wait=False)
+        self._behind.shutdown(wait=False)
+        self._beside.shutdown(wait=False)
 
     async def run(self, topic: TopicLog, partitions: Sequence[PartitionLog]) -> None:
         """Commits what the partitions have; nothing where there is none. Raises Fenced, SiltlogError."""
@@ -92,9 +96,11 @@ class Flush:
         trace = None if self._serving is None else self._serving.flush(topic.name)
         with work[0][0].held(chunks):
             states = _states_to_note([log for log, _, _, _ in work], topic.table.snapshot)
+            urgent = released is not None or is_urgent(self._log, topic, work)
+            writers = self._beside if urgent else self._behind
             try:
                 snapshot = await self._in_thread(
-                    self._write_and_commit, topic, work, commit_id, states, released, trace
+                    self._write_and_commit, topic, work, commit_id, states, released, writers, trace
                 )
             except Exception as error:
                 if trace is not None:
@@ -121,9 +127,10 @@ class Flush:
         commit_id: str,
         states: dict[int, int],
         released: Mapping[int, int] | None,
+        writers: ThreadPoolExecutor,
         trace: "FlushTrace | None",
     ) -> TableSnapshot:
-        files = list(self._pool.map(lambda item: self._write(topic, item, trace), work))
+        files = list(writers.map(lambda item: self._write(topic, item, trace), work))
         bounds = {log.partition: (first, end) for log, first, end, _ in work}
         epochs = {log.partition: log.epoch for log, _, _, _ in work}
         return topic.table.append(files, bounds, epochs, commit_id, states=states, released=released)
@@ -158,6 +165,19 @@ class Flush:
         self._log.see_table(topic, await self._in_thread(topic.table.refresh))
         # Only then: who goes on from before what has landed would take its own table for another's.
         topic.ended_commit()
+
+
+def is_urgent(log: Log, topic: TopicLog, work: Sequence[Work]) -> bool:
+    """Tells whether files are written at the priority of those who publish and read: where somebody waits for the
+    table, and where the log or the memory fills up, which would cost all more than standing back saves."""
+    return (
+        topic.hidden
+        or topic.paused is not None
+        or log.draining
+        or any(partition.awaited for partition, _, _, _ in work)
+        or log.admission.wal_holds_much()
+        or log.head_is_tight(sum(chunk.nbytes for _, _, _, chunks in work for chunk in chunks))
+    )
 
 
 def _states_to_note(partitions: Sequence[PartitionLog], snapshot: TableSnapshot) -> dict[int, int]:

@@ -8,11 +8,11 @@ from typing import TypeVar
 
 from siltlog.consumers.dead_letters.record import Stored
 from siltlog.consumers.reading.fetch import Fetcher
-from siltlog.consumers.reading.row_groups import run_behind_others
 from siltlog.consumers.reading.view import LogView, SystemLog, TopicView
 from siltlog.infra import names, producer_names
 from siltlog.infra.clock import MICROS_PER_SECOND, Clock
 from siltlog.infra.errors import SiltlogError, UnknownTopic, problem
+from siltlog.infra.process.priority import run_behind_others
 from siltlog.infra.records import NewRecord
 from siltlog.infra.settings.topic_config import Value
 from siltlog.infra.telemetry import Logger

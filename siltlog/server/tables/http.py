@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from siltlog.consumers.reading.fetch import find_partition
-from siltlog.consumers.reading.row_groups import run_behind_others
 from siltlog.consumers.reading.view import LogView
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
@@ -19,6 +18,7 @@ from siltlog.infra.http.operations import TOPIC, cut, in_query, json_answer, on_
 from siltlog.infra.http.query import Query
 from siltlog.infra.http.replies import read_reply
 from siltlog.infra.limits import PARTITION_MAX
+from siltlog.infra.process.priority import run_behind_others
 from siltlog.server.tables.answers import TopicHealth
 from siltlog.server.tables.file_rows import FilePage, Place, page
 from siltlog.server.tables.health import Flushing, health_of

@@ -1,14 +1,9 @@
 import asyncio
-import os
-import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pytest
 from fake_log import FakeLog
 
-from siltlog.consumers.reading.row_groups import NICE, RowGroups, run_behind_others
+from siltlog.consumers.reading.row_groups import RowGroups
 from siltlog.infra.store.local import LocalStore
 
 
@@ -36,14 +31,3 @@ def test_a_group_that_is_read_from_before_its_first_row_takes_the_place_of_itsel
         asyncio.run(test())
     finally:
         groups.close()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities of their own on Linux alone")
-def test_only_the_threads_that_ask_for_it_stand_back() -> None:
-    def own() -> int:
-        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-
-    before = own()
-    with ThreadPoolExecutor(1, initializer=run_behind_others) as threads:
-        assert threads.submit(own).result() == max(before, NICE)
-    assert own() == before
