@@ -96,8 +96,7 @@ class Flush:
         trace = None if self._serving is None else self._serving.flush(topic.name)
         with work[0][0].held(chunks):
             states = _states_to_note([log for log, _, _, _ in work], topic.table.snapshot)
-            urgent = released is not None or is_urgent(self._log, topic, work)
-            writers = self._beside if urgent else self._behind
+            writers = self._beside if is_urgent(self._log, topic, work) else self._behind
             try:
                 snapshot = await self._in_thread(
                     self._write_and_commit, topic, work, commit_id, states, released, writers, trace
@@ -168,8 +167,8 @@ class Flush:
 
 
 def is_urgent(log: Log, topic: TopicLog, work: Sequence[Work]) -> bool:
-    """Tells whether files are written at the priority of those who publish and read: where somebody waits for the
-    table, and where the log or the memory fills up, which would cost all more than standing back saves."""
+    """Tells whether files are written at the priority of those who publish and read: where somebody waits for the table
+    or for a hand-over, and where the log or the memory fills up, which would cost all more than standing back saves."""
     return (
         topic.hidden
         or topic.paused is not None

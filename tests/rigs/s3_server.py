@@ -52,6 +52,7 @@ class S3Server:
     arguments: list[str]
     directory: Path
     ports: list[int]
+    """All that it listens on, those for gRPC too."""
 
     def root_uri(self, prefix: str) -> str:
         return f"s3://{self.bucket}/{prefix}"
