@@ -1,4 +1,4 @@
-"""Who holds which partition of a group in memory, and who is to have those that are on the move."""
+"""Holds in memory who has which partition of a group, and who is to have those that are on the move."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field

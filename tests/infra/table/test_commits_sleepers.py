@@ -35,7 +35,7 @@ from siltlog.infra.table.table import TopicTable
 Queue = "multiprocessing.queues.Queue[str]"
 Act = Callable[[ObjectStore, TopicTable], object]
 COMMITS = 6
-"""Those who go on make so many before they write a checkpoint."""
+"""So many commits are made by those who go on before they write a checkpoint."""
 EPOCH = 2
 """Whoever takes the partitions over meanwhile has this one."""
 

@@ -1,4 +1,4 @@
-"""Which assignments of replicas are taken, and which node they name."""
+"""Assignments of replicas: which are taken, and which node they name."""
 
 from typing import Any
 
