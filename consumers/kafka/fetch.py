@@ -145,7 +145,8 @@ def _batches(part: PartitionFetch, codec: int = NO_CODEC) -> list[Buffer]:
     end = part.position.offset
     if part.batches:
         # The head may have each record by itself: one batch of all takes less time, and fewer bytes.
-        pieces += encode(pa.concat_batches(part.batches), NO_EPOCH, codec=codec)
+        found = part.batches[0] if len(part.batches) == 1 else pa.concat_batches(part.batches)
+        pieces += encode(found, NO_EPOCH, codec=codec)
         end = part.batches[-1].column("offset")[-1].as_py() + 1
     if part.next_offset > end:
         pieces.append(control_marker(part.next_offset - 1, NO_EPOCH))

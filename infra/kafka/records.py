@@ -83,6 +83,9 @@ def _ranges(
         if rows:
             yield 0, 1
         return
+    if native is not None:
+        yield from pairwise((0, *native.cuts(bytes_max, GAP_MAX, DELTA_MAX)))
+        return
     far = np.flatnonzero(np.diff(offsets) > GAP_MAX) + 1
     if (
         not len(far)
@@ -90,9 +93,6 @@ def _ranges(
         and offsets[-1] - offsets[0] <= DELTA_MAX
     ):
         yield 0, rows
-        return
-    if native is not None:
-        yield from pairwise((0, *native.cuts(bytes_max, GAP_MAX, DELTA_MAX)))
         return
     sizes = _sizes(columns)
     reached = np.cumsum(sizes)

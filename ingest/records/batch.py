@@ -6,6 +6,7 @@ producer columns, which repeat one value for thousands of rows, travel as runs.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 import numpy as np
@@ -14,7 +15,7 @@ import pyarrow as pa
 
 from siltlog.infra.arrow.arrays import fixed_array, numbers_of, validity_of
 from siltlog.infra.arrow.pieces import Pieces
-from siltlog.infra.columns import FILE_SCHEMA, HEADERS, PRODUCED_SCHEMA, RECORD_SCHEMA, TIMESTAMP, nulls
+from siltlog.infra.columns import FEW, FILE_SCHEMA, HEADERS, PRODUCED_SCHEMA, RECORD_SCHEMA, TIMESTAMP, nulls
 
 _FIELDS = (
     pa.field("timestamp", TIMESTAMP),
@@ -33,6 +34,8 @@ _SCHEMA_BYTES = [schema.serialize().size for schema in _SCHEMAS]
 _PREFIX_ALIGN = 64
 SMALL_BYTES_MAX = 256 * 1024
 """A batch below it is joined with its neighbours before a file is made of them."""
+ALIKE_MAX = 1_024
+"""So many columns of partitions are kept: a reader that keeps up gets a few records at a time."""
 JOINED_BYTES_MAX = 64 * 1024
 """A message up to this size is made in one piece: writing it piece by piece would cost more than copying it."""
 
@@ -174,8 +177,8 @@ def record_columns(batch: LogBatch, partition: int) -> pa.RecordBatch:
     rows, columns = batch.rows, batch.columns
     there = columns.schema.names
     own = [columns.column(field.name) if field.name in there else nulls(rows, field.type) for field in _READ_FIELDS]
-    arrays = [fixed_array(np.full(rows, partition, np.int32), pa.int32()), _offsets(batch), *own]
-    return pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA)
+    number = _few_alike(partition, rows) if rows <= FEW else _alike(partition, rows)
+    return pa.RecordBatch.from_arrays([number, _offsets(batch), *own], schema=RECORD_SCHEMA)
 
 
 def produced_columns(batch: LogBatch, partition: int) -> pa.RecordBatch:
@@ -196,6 +199,13 @@ def file_columns(*batches: LogBatch) -> pa.Table:
     offsets = np.concatenate([np.arange(batch.first_offset, batch.next_offset, dtype=np.int64) for batch in batches])
     columns = [fixed_array(offsets, pa.int64()), own["timestamp"], own["key"], own["value"]]
     return pa.Table.from_arrays([*columns, own["headers"], producer_id, producer_epoch, sequence], schema=FILE_SCHEMA)
+
+
+def _alike(partition: int, rows: int) -> pa.Array:
+    return fixed_array(np.full(rows, partition, np.int32), pa.int32())
+
+
+_few_alike = lru_cache(maxsize=ALIKE_MAX)(_alike)
 
 
 def _offsets(batch: LogBatch) -> pa.Array:

@@ -3,6 +3,7 @@
 import socket
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TypeVar
 
 from siltlog.consumers.assembly import Consumers
 from siltlog.consumers.kafka.classic import ClassicGroups
@@ -55,6 +56,7 @@ from siltlog.server.kafka.topic_ids import TopicIds
 from siltlog.server.kafka.topics import TopicsKept
 from siltlog.server.settings.owners import read_limits
 
+T = TypeVar("T")
 NO_API = "none"
 """The API of what is no request: a connection ended for it."""
 
@@ -77,7 +79,9 @@ async def open_kafka(
     """
     counts = Counts()
     produce = Produce(ingest.publishing, node.clock.monotonic)
-    handlers = _handlers(node, ingest, consumers, nodes, settings, produce)
+    limits = _following(settings, read_limits)
+    request_bytes = _following(settings, lambda current: current.request_bytes)
+    handlers = _handlers(node, ingest, consumers, nodes, limits, request_bytes, produce)
     room = Room()
     sasl = None if security is None else Sasl(security.identification, node.settings.oidc_issuer)
 
@@ -90,7 +94,7 @@ async def open_kafka(
         peers=Peers(Proxies(()), needs_tls=False),
         in_flight=node.in_flight,
         logger=node.logger,
-        request_bytes=lambda: settings().request_bytes,
+        request_bytes=request_bytes,
         answering=answering,
         ended=partial(counts.failed, NO_API),
         is_open=lambda: not node.draining.begun,
@@ -116,19 +120,31 @@ async def open_kafka(
     return part, lambda: edge.requests() + connections.requests()
 
 
+def _following(settings: Callable[[], ServerSettings], made: Callable[[ServerSettings], T]) -> Callable[[], T]:
+    """Gives what is `made` of the settings that hold now. It is made once of each: every request asks for it."""
+    of = settings()
+    value = made(of)
+
+    def current() -> T:
+        nonlocal of, value
+        if (now := settings()) is not of:
+            of, value = now, made(now)
+        return value
+
+    return current
+
+
 def _handlers(
     node: Node,
     ingest: Ingest,
     consumers: Consumers,
     nodes: Nodes | None,
-    settings: Callable[[], ServerSettings],
+    limits: Callable[[], ReadLimits],
+    request_bytes: Callable[[], int],
     produce: Produce,
 ) -> Mapping[int, Handler]:
     def leader_epoch(topic: str) -> int:
         return term_of(ingest.system.epoch_of(topic))
-
-    def limits() -> ReadLimits:
-        return read_limits(settings())
 
     log: LogView = ingest.log if nodes is None else nodes.log
     leaders = _leaders(node, nodes, leader_epoch)
@@ -137,7 +153,7 @@ def _handlers(
     offsets = KafkaOffsets(log, consumers.fetcher, leader_epoch)
     fetch = KafkaFetch(log, consumers.fetcher, leader_epoch, partial(leaders.leads, reads=True))
     reads = Reads(ids, fetch, offsets, leaders, limits, lambda: node.draining.begun)
-    publishes = Publishes(produce, ids, leaders, lambda: settings().request_bytes)
+    publishes = Publishes(produce, ids, leaders, request_bytes)
     described = Described(log, ids, ingest.auto_create, leaders, cluster_id=node.cluster_id)
     group_offsets = GroupOffsets(consumers.groups.offsets, ids, offsets)
     delay_ms = node.settings.group_initial_rebalance_delay_ms
