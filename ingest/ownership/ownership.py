@@ -304,22 +304,27 @@ class Ownership:
             entry = self._entry(name)
             if entry is None or self._step(name) != "take":
                 return 0.0
-            table = await self._waiting.table(name, entry.topic_id)
-            if table is None:
-                return RETRY_SECONDS
-            former = self._taking.former.state(table.topic_id)
-            own_epochs = () if former is None else former.epochs
-            decision = decide(Facts.of(table.snapshot), entry, self._journal, own_epochs)
-            if isinstance(decision, Waits):
-                # The view may be a newer one by now.
-                entry = self._entry(name)
-                handed = entry is not None and entry.to is not None
-                return self._waiting.wait(name, decision, handed=handed)
-            shipped = frozenset(at for at, rule in decision.rules.items() if rule is Rule.SHIPPED)
-            ships = _ships(name, TopicConfig(table.snapshot.config.own, self._log.server_config))
-            self._waiting.drop_table(name)
-            leave = Leave(take_over=Rule.ABANDONED in decision.rules.values(), shipped=shipped)
-            topic = await self._taking.take(table, leave, term=decision.term, ships=ships)
+            # Of one that waits, which is looked at again and again, they would be read as often.
+            waits = self._waiting.get(name) is not None
+            with self._taking.ending([one.journal for one in entry.chain if one.lost and not waits]):
+                return await self._taken(name, entry)
+
+    async def _taken(self, name: str, entry: TopicEntry) -> float:
+        table = await self._waiting.table(name, entry.topic_id)
+        if table is None:
+            return RETRY_SECONDS
+        former = self._taking.former.state(table.topic_id)
+        own_epochs = () if former is None else former.epochs
+        decision = decide(Facts.of(table.snapshot), entry, self._journal, own_epochs)
+        if isinstance(decision, Waits):
+            # The view may be a newer one by now.
+            now = self._entry(name)
+            return self._waiting.wait(name, decision, handed=now is not None and now.to is not None)
+        shipped = frozenset(at for at, rule in decision.rules.items() if rule is Rule.SHIPPED)
+        ships = _ships(name, TopicConfig(table.snapshot.config.own, self._log.server_config))
+        self._waiting.drop_table(name)
+        leave = Leave(take_over=Rule.ABANDONED in decision.rules.values(), shipped=shipped)
+        topic = await self._taking.take(table, leave, term=decision.term, ships=ships)
         self._terms[name] = decision.term
         self._waiting.forget(name)
         self._gone.discard(name)

@@ -6,8 +6,8 @@ found goes into the WAL and the journal of this start before anything is appende
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -82,23 +82,36 @@ class Shipping:
                     frames = await asyncio.to_thread(self._read, await self._log.journal.so_far())
                 else:
                     used.append(journal)
-                    frames = await self._former(journal)
+                    # Another topic may wait for it, too.
+                    frames = await asyncio.shield(self._begin(journal))
                 ended.append(Ended(epoch, journal, frames))
             yield ended
         finally:
             for journal in used:
                 self._let_go(journal)
 
-    async def _former(self, journal: str) -> Mapping[bytes, Sequence[Frame]]:
+    @contextmanager
+    def ending(self, journals: Collection[str]) -> Iterator[None]:
+        """Has journals that are lost ended and read, while what else a claim needs is looked for."""
+        for journal in journals:
+            self._begin(journal)
+        try:
+            yield
+        finally:
+            for journal in journals:
+                self._let_go(journal)
+
+    def _begin(self, journal: str) -> asyncio.Task[Mapping[bytes, Sequence[Frame]]]:
         reading = self._readings.get(journal)
         if reading is None or (reading.frames.done() and reading.frames.exception() is not None):
             former = reading
             reading = _Reading(asyncio.create_task(asyncio.to_thread(self._end, journal)))
+            # Whoever asks for it hears of a failure; there may be nobody.
+            reading.frames.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
             reading.users = 0 if former is None else former.users
             self._readings[journal] = reading
         reading.users += 1
-        # Another topic may wait for it, too.
-        return await asyncio.shield(reading.frames)
+        return reading.frames
 
     def _let_go(self, journal: str) -> None:
         reading = self._readings[journal]

@@ -5,8 +5,8 @@ the table because another went on with it is set aside, and only then it is open
 """
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import ConfigError, problem
@@ -39,6 +39,10 @@ class Taking:
         self._logger = logger
         self._shipping = Shipping(log, logger)
         self._limit = asyncio.Semaphore(TABLES_AT_ONCE)
+
+    def ending(self, journals: Collection[str]) -> AbstractContextManager[None]:
+        """Has journals that are lost ended and read meanwhile: a take that goes by them need not wait for as long."""
+        return self._shipping.ending(journals)
 
     async def take(self, table: TopicTable, leave: Leave, *, term: int | None = None, ships: bool = False) -> TopicLog:
         """Takes the topic of `table`, whose snapshot is what the claim is made on.

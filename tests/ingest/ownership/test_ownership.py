@@ -2,6 +2,8 @@
 
 import asyncio
 from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,11 +11,14 @@ from log_rig import CLOCK, LOGGER, body
 from members_rig import Member, World, in_world, until, values
 
 from siltlog.infra import names
+from siltlog.infra.clock import Clock
 from siltlog.infra.cluster.router import Held
-from siltlog.infra.errors import OutcomeUnknown, SiltlogError, TopicExists, Unavailable
+from siltlog.infra.errors import OutcomeUnknown, SiltlogError, TopicExists, Unavailable, problem
 from siltlog.infra.records import OFFSET_JUMP
+from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.table import TopicTable
-from siltlog.ingest.ownership import ownership, take
+from siltlog.ingest.journal.seal import Sealed
+from siltlog.ingest.ownership import ownership, shipping, take, waiting
 from siltlog.ingest.ownership.plan import Leave
 from siltlog.ingest.producers.check import Producer
 from siltlog.ingest.topics.topics import Topics
@@ -89,6 +94,45 @@ def test_who_let_go_does_not_take_back_what_nobody_has_claimed_yet(tmp_path: Pat
         assert a.ownership.report() == {}, "it asks for a term above its own"
         world.views.tell(b)
         await b.opened()
+
+    in_world(tmp_path, run)
+
+
+@pytest.mark.rule("CO6")
+@pytest.mark.parametrize("acks", ["table", "wal"])
+def test_a_journal_that_is_lost_is_ended_while_the_table_is_opened_and_not_at_each_look(
+    acks: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+    begun = Event()
+
+    def seal(store: ObjectStore, cluster_id: str, journal: str, nonce: bytes) -> Sealed:
+        ended.append(journal)
+        begun.set()
+        raise problem("corrupt_data", f"nothing is found of the journal {journal}")
+
+    def opened(store: ObjectStore, topic: str, clock: Clock) -> TopicTable:
+        assert begun.wait(30), "its journal is not being ended"
+        return TopicTable.open(store, topic, clock)
+
+    async def run(world: World) -> None:
+        world.make({"acks": acks})
+        a, b = await world.start("a1"), await world.start("b1")
+        world.views.give("a1")
+        world.views.tell(a)
+        await a.opened()
+        await world.end(a)
+        monkeypatch.setattr(shipping, "seal", seal)
+        monkeypatch.setattr(waiting, "TopicTable", SimpleNamespace(open=opened))
+        world.views.lose("a1")
+        world.views.give("b1")
+        world.views.tell(b)
+        if acks == "table":
+            await b.opened()
+        else:
+            await until(lambda: b.ownership.waits("t") is not None)
+            await asyncio.sleep(10 * waiting.POLL_SECONDS_MIN)
+        assert ended == ["a1"]
 
     in_world(tmp_path, run)
 
