@@ -234,7 +234,7 @@ async def test_a_store_that_answers_late_keeps_nobody_from_joining(
     assert a.membership.in_view
     assert await a.membership.end()
     monkeypatch.setattr("siltlog.infra.cluster.membership.JOIN_SECONDS_MIN", 0.0)
-    monkeypatch.setattr("siltlog.infra.cluster.membership.JOIN_LEASES", 1)
+    monkeypatch.setattr("siltlog.infra.cluster.membership.JOIN_LEASES", 1 / 60)
     away = [problem("topic_unavailable", "S3 cannot be reached")] * 100
     b = Node(store, "b")
     with pytest.raises(Unavailable, match="S3 cannot be reached"):

@@ -124,7 +124,9 @@ def test_a_member_over_http_goes_on_by_its_policy_and_so_does_its_group(both: Bo
 
 def test_with_the_policy_error_it_is_an_error(both: Both, group: str) -> None:
     http, _, _ = both
-    [partition] = polled(http, group, "error", str(uuid.uuid4()))["partitions"]
+    member = str(uuid.uuid4())
+    told = polled(http, group, "error", member, session_timeout_ms=MEMBER_TIMEOUT_MS_MIN)
+    [partition] = told["partitions"]
     assert partition["error"]["error_code"] == "offset_out_of_range"
     assert offset_of(http, group) == BEYOND
     with (
