@@ -2,9 +2,10 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import pytest
 from access_rig import altered
@@ -29,18 +30,9 @@ class World:
         self.server, self.keys = server, keys
         self.root = Caller(server, keys.tokens["root"])
 
-    def caller(self, name: str, *grants: Any, seconds: float | None = None) -> Caller:
+    def caller(self, name: str, *grants: Any) -> Caller:
         """A caller whose key the server knows."""
-        if seconds is not None:
-            left = 0.0
-            while left < seconds / 2:
-                # Where the server takes longer to hear of it than it has, another has more time.
-                seconds *= 1 + (left < 0)
-                ends = time.monotonic() + seconds
-                self.keys.add(name, *grants, seconds=seconds)
-                self.keys.held_by(self.root)
-                left = ends - time.monotonic()
-        elif any(isinstance(one, Entry) for one in grants):
+        if any(isinstance(one, Entry) for one in grants):
             self.keys.add(name, *grants)
             self.keys.held_by(self.root)
         else:
@@ -50,6 +42,19 @@ class World:
             assert made.status == 201, made
             self.keys.tokens[name], self.keys.ids[name] = made.json["key"], made.json["id"]
         return Caller(self.server, self.keys.tokens[name])
+
+    def expiring(self, names: Collection[str], *grants: Any, seconds: float) -> dict[str, Caller]:
+        """Callers whose keys the server knows, and that end in half of `seconds` at the earliest."""
+        left = 0.0
+        while left < seconds / 2:
+            # Where the server takes longer to hear of them than they have, others have more time.
+            seconds *= 1 + (left < 0)
+            ends = time.monotonic() + seconds
+            for name in names:
+                self.keys.add(name, *grants, seconds=seconds)
+            self.keys.held_by(self.root)
+            left = ends - time.monotonic()
+        return {name: Caller(self.server, self.keys.tokens[name]) for name in names}
 
     def grant(self, name: str, *grants: Any) -> None:
         self.keys.grant(name, *grants)
@@ -146,30 +151,16 @@ def test_a_websocket_is_closed_once_it_may_not_go_on(world: World, change: str, 
         assert (closed, said[-1]["type"], said[-1]["error_code"]) == (1008, "problem", code)
 
 
-@pytest.mark.rule("A35")
-@pytest.mark.parametrize("how", ["events", "topic", "group"])
-def test_a_stream_ends_with_its_credential(world: World, how: str) -> None:
-    name = f"expiring-{how}"
-    caller = world.caller(name, *READER, seconds=10.0)
-    if how == "events":
-        with tailing(caller) as stream:
-            told = ended(stream)
-    else:
-        path = "/v1/topics/own-t/ws" if how == "topic" else "/v1/groups/own-x/ws?topics=own-t"
-        with talking(world, path, world.keys.tokens[name]) as socket:
-            closed, said = socket.closed()
-            assert closed == 1008
-            told = said[-1]
-    assert (told["error_code"], told["reason"]) == ("unauthenticated", "expired")
+T = TypeVar("T")
 
 
-def waiting(call: Callable[[], Answer]) -> Callable[[], Answer]:
+def waiting(call: Callable[[], T]) -> Callable[[], T]:
     """Begins a call; what is returned waits for its answer."""
-    found: list[Answer] = []
+    found: list[T] = []
     thread = threading.Thread(target=lambda: found.append(call()))
     thread.start()
 
-    def answer() -> Answer:
+    def answer() -> T:
         thread.join(TIMEOUT_S)
         assert found, "it goes on"
         return found[0]
@@ -212,23 +203,58 @@ def test_a_long_poll_ends_once_it_may_not_go_on(world: World, change: str, how: 
         assert got.json["error_code"] == code, got
 
 
+STREAMS = ("events", "topic", "group")
+POLLS = ("fetch", "heartbeat", "poll")
+
+
+@pytest.fixture(scope="module")
+def expiring(world: World) -> dict[str, Callable[[], Any]]:
+    """Streams and long polls whose credentials end meanwhile. All wait at the same time; each gives what it hears."""
+
+    def tailed(caller: Caller) -> dict[str, Any]:
+        with tailing(caller) as stream:
+            return ended(stream)
+
+    def talked(path: str, token: str) -> dict[str, Any]:
+        with talking(world, path, token) as socket:
+            closed, said = socket.closed()
+            assert closed == 1008
+            return said[-1]
+
+    def polled(caller: Caller, how: str) -> Answer:
+        path = f"/v1/groups/own-waits-{how}/members/m"
+        body = {"generation": 0, "topics": ["own-u"], "wait_ms": WAIT_MS}
+        if how == "fetch":
+            position = {"topic": "own-u", "partition": 0, "offset": 0}
+            return caller.call("POST", "/v1/fetch", {"partitions": [position], "wait_ms": WAIT_MS})
+        if how == "poll":
+            return caller.call("POST", f"{path}/poll", body)
+        told = caller.call("PUT", path, {"generation": 0, "topics": ["own-u"]})
+        return caller.call("PUT", path, {"generation": told.json["generation"], "wait_ms": WAIT_MS})
+
+    def begun(how: str, caller: Caller) -> Callable[[], Any]:
+        if how == "events":
+            return waiting(partial(tailed, caller))
+        if how in POLLS:
+            return waiting(partial(polled, caller, how))
+        path = "/v1/topics/own-t/ws" if how == "topic" else "/v1/groups/own-x/ws?topics=own-t"
+        return waiting(partial(talked, path, world.keys.tokens[how]))
+
+    callers = world.expiring((*STREAMS, *POLLS), *READER, seconds=10.0)
+    return {how: begun(how, caller) for how, caller in callers.items()}
+
+
 @pytest.mark.rule("A35")
-@pytest.mark.parametrize("how", ["fetch", "heartbeat", "poll"])
-def test_a_long_poll_ends_with_its_credential(world: World, how: str) -> None:
-    caller = world.caller(f"waits-{how}", *READER, seconds=10.0)
-    group = f"own-waits-{how}"
-    joined = {"generation": 0, "topics": ["own-u"], "wait_ms": WAIT_MS}
-    position = {"partitions": [{"topic": "own-u", "partition": 0, "offset": 0}], "wait_ms": WAIT_MS}
-    generation = 0
-    if how == "heartbeat":
-        told = caller.call("PUT", f"/v1/groups/{group}/members/m", {"generation": 0, "topics": ["own-u"]})
-        generation = told.json["generation"]
-    calls: dict[str, tuple[str, str, Any]] = {
-        "fetch": ("POST", "/v1/fetch", position),
-        "heartbeat": ("PUT", f"/v1/groups/{group}/members/m", {"generation": generation, "wait_ms": WAIT_MS}),
-        "poll": ("POST", f"/v1/groups/{group}/members/m/poll", joined),
-    }
-    got = caller.call(*calls[how])
+@pytest.mark.parametrize("how", STREAMS)
+def test_a_stream_ends_with_its_credential(expiring: dict[str, Callable[[], Any]], how: str) -> None:
+    told = expiring[how]()
+    assert (told["error_code"], told["reason"]) == ("unauthenticated", "expired")
+
+
+@pytest.mark.rule("A35")
+@pytest.mark.parametrize("how", POLLS)
+def test_a_long_poll_ends_with_its_credential(expiring: dict[str, Callable[[], Any]], how: str) -> None:
+    got = expiring[how]()
     assert (got.status, got.json["reason"]) == (401, "expired"), got
 
 
