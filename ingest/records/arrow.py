@@ -28,6 +28,8 @@ _WANTED = {
 }
 _STRINGS = (pa.string(), pa.large_string())
 _BYTES = (*_STRINGS, pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view())
+_NO_ARRAYS = (pa.lib.Type_INTERVAL_MONTHS, pa.lib.Type_INTERVAL_DAY_TIME)
+"""Types of which pyarrow reads batches, and makes no array: it fails where a column is looked at."""
 _UNIT_US = {"s": 1_000_000, "ms": 1_000, "us": 1}
 BATCH_BYTES = 1024
 """About what a batch takes while it is read, beside its buffers."""
@@ -141,6 +143,8 @@ def _is_flat(type_: pa.DataType) -> bool:
         type_ = type_.storage_type
     if pa.types.is_dictionary(type_):
         type_ = type_.value_type
+    if type_.id in _NO_ARRAYS:
+        return False
     return bool(pa.types.is_primitive(type_) or pa.types.is_null(type_)) or _is_bytes(type_)
 
 

@@ -210,6 +210,25 @@ def test_unusual_types_are_refused_before_they_are_read(name: str, type_: pa.Dat
     assert (error.error_code, f"the column {name} must be" in error.detail) == ("invalid_request", True)
 
 
+@pytest.mark.rule("B4")
+@pytest.mark.parametrize("id_", [pa.lib.Type_INTERVAL_MONTHS, pa.lib.Type_INTERVAL_DAY_TIME], ids=["months", "days"])
+def test_intervals_of_which_pyarrow_makes_no_array_are_refused(id_: int) -> None:
+    """Neither can be written by it: what says which interval a column has is changed in the schema's bytes."""
+    body = stream(of(value=TWO, partition=pa.array([None, pa.MonthDayNano([1, 2, 3])])))
+    end = 8 + int.from_bytes(body[4:8], "little")
+    changed = (body[:at] + bytes((unit,)) + body[at + 1 :] for at in range(8, end) if body[at] == 2 for unit in (0, 1))
+    [made] = [each for each in changed if _id_of_partition(each) == id_]
+    with pytest.raises(Refused, match="the column partition must be an integer, not"):
+        parse_arrow(made, LIMIT)
+
+
+def _id_of_partition(body: bytes) -> int | None:
+    try:
+        return pa.ipc.open_stream(body).schema.field("partition").type.id
+    except (pa.ArrowException, OSError, KeyError, ValueError):
+        return None
+
+
 def test_extensions_are_read_as_what_they_store() -> None:
     value = pa.ExtensionArray.from_storage(pa.json_(), pa.array(['{"a": 1}']))
     key = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(16)], pa.binary(16)))
