@@ -41,7 +41,7 @@ RECORDS, QUICK_RECORDS = 1_000_000, 50_000
 SHARED_PART = 10
 """Records that travel one by one take so much longer: fewer are sent."""
 WARMUP_PART = 5
-"""Of the records that Java's producer sends the first fifth does not count: its machine code is made meanwhile."""
+"""The first fifth of the records that Java's producer sends does not count: its machine code is made meanwhile."""
 READ_TARGET = 3_000_000
 PACE_PER_SECOND = 1_000
 AGE_TARGET_MS = 3.0

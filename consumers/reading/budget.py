@@ -56,11 +56,14 @@ def _value_ends(column: pa.Array) -> npt.NDArray[np.int64]:
     return every[1:].astype(np.int64) - int(every[0])
 
 
-def _records_bytes(batch: pa.RecordBatch) -> int:
-    """The last of its `record_ends`: of a few records it is known in a part of the time that all take."""
+def _has_more(batch: pa.RecordBatch) -> bool:
+    """Whether records have something that counts beside keys and values."""
     headers = batch.column("headers")
-    if batch.num_columns > RECORD_COLUMNS or headers.null_count < len(headers):
-        return int(record_ends(batch)[-1])
+    return bool(batch.num_columns > RECORD_COLUMNS or headers.null_count < len(headers))
+
+
+def _plain_bytes(batch: pa.RecordBatch) -> int:
+    """The last of the `record_ends` of records that have no more than keys and values: of a few it is known sooner."""
     nbytes: int = batch.num_rows * RECORD_BYTES
     for name in ("key", "value"):
         column = batch.column(name)
@@ -96,11 +99,13 @@ class Budget:
         wanted = min(batch.num_rows, self.records_left)
         if wanted == 0:
             return batch.slice(0, 0)
+        if ends is None and _has_more(batch):
+            ends = record_ends(batch)
         room = _bytes_left(self, share)
         if self._held is not None:
             room = min(room, max(self._held.room(), SMALL_BYTES) // REPLY_COPIES)
         share_is_less = share.bytes_left is not None and room == share.bytes_left < self.bytes_left
-        count, nbytes = batch.num_rows, _records_bytes(batch) if ends is None else int(ends[-1])
+        count, nbytes = batch.num_rows, _plain_bytes(batch) if ends is None else int(ends[-1])
         if count > wanted or nbytes > room:
             ends = record_ends(batch) if ends is None else ends
             count = min(int(np.searchsorted(ends, room, side="right")), wanted)

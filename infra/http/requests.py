@@ -163,6 +163,11 @@ class BodyReader:
         if in_flight is not None:
             in_flight.when_full(self._give_up_stalled)
 
+    @property
+    def bytes_max(self) -> int:
+        """The largest body that is taken now, where a request has no limit of its own."""
+        return self._bytes_max
+
     def reconfigure(self, bytes_max: int, timeout_ms: int) -> None:
         """Bodies that begin to arrive from now on may be so large, and take so long."""
         self._bytes_max = bytes_max

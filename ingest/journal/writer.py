@@ -14,7 +14,7 @@ from siltlog.ingest.journal.codec import Header, ObjectKind, same_object
 IN_FLIGHT_MAX = 8
 """How many objects may be under way beyond the last that landed, to a store far away."""
 IN_FLIGHT_LOCAL_MAX = 1
-"""As many on a disk of this machine, which an object costs more than its syncs: what comes meanwhile goes together."""
+"""The same on a disk of this machine, which an object costs more than its syncs: what comes meanwhile goes together."""
 OBJECT_BYTES_MAX = 8 * 1024 * 1024
 """An object that has so much goes without waiting for its time; one group commit that is larger goes whole."""
 

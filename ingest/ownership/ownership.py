@@ -305,11 +305,11 @@ class Ownership:
             if entry is None or self._step(name) != "take":
                 return 0.0
             # Of one that waits, which is looked at again and again, they would be read as often.
-            waits = self._waiting.get(name) is not None
-            with self._taking.ending([one.journal for one in entry.chain if one.lost and not waits]):
-                return await self._taken(name, entry)
+            lost = [] if self.waits(name) else [one.journal for one in entry.chain if one.lost]
+            with self._taking.ending(lost):
+                return await self._claim_or_wait(name, entry)
 
-    async def _taken(self, name: str, entry: TopicEntry) -> float:
+    async def _claim_or_wait(self, name: str, entry: TopicEntry) -> float:
         table = await self._waiting.table(name, entry.topic_id)
         if table is None:
             return RETRY_SECONDS

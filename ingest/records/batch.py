@@ -177,8 +177,8 @@ def record_columns(batch: LogBatch, partition: int) -> pa.RecordBatch:
     rows, columns = batch.rows, batch.columns
     there = columns.schema.names
     own = [columns.column(field.name) if field.name in there else nulls(rows, field.type) for field in _READ_FIELDS]
-    number = _few_alike(partition, rows) if rows <= FEW else _alike(partition, rows)
-    return pa.RecordBatch.from_arrays([number, _offsets(batch), *own], schema=RECORD_SCHEMA)
+    partitions = _few_alike(partition, rows) if rows <= FEW else _alike(partition, rows)
+    return pa.RecordBatch.from_arrays([partitions, _offsets(batch), *own], schema=RECORD_SCHEMA)
 
 
 def produced_columns(batch: LogBatch, partition: int) -> pa.RecordBatch:

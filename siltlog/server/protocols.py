@@ -21,7 +21,6 @@ from siltlog.server.api import HANDLERS
 from siltlog.server.cluster.nodes import Nodes
 from siltlog.server.listener import Listeners, peers
 from siltlog.server.routing import routing
-from siltlog.server.settings.configuration import Configuration
 from siltlog.server.settings.owners import edge_limits
 
 
@@ -89,7 +88,6 @@ async def kafka_part(
     nodes: Nodes | None,
     security: Security | None,
     guard: Guard | None,
-    configuration: Configuration,
 ) -> tuple[Part, Callable[[], int]]:
     """Begins to speak Kafka's protocol where that is wanted; where it is not, nothing of it is imported.
 
@@ -109,5 +107,4 @@ async def kafka_part(
         nodes,
         security,
         guard,
-        lambda: configuration.settings,
     )

@@ -228,9 +228,7 @@ class _Server:
         calls = {**job_runs.calls, **histories.calls, **about_node.calls}
         edge = open_edge(node, ingest, consumers, handlers, self._pace, security, watching.guard, nodes, calls)
         at_edge = await edge_part(node, listening, edge, lambda: not not_ready(ingest.log, membership))
-        kafka, requests = await kafka_part(
-            node, listening, edge, ingest, consumers, nodes, security, watching.guard, configuration
-        )
+        kafka, requests = await kafka_part(node, listening, edge, ingest, consumers, nodes, security, watching.guard)
         parts = (*rooms, kafka, at_edge, *([security.part] if security else []))
         for part in parts:
             part.gauges(node.metrics)

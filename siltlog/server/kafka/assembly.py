@@ -3,7 +3,6 @@
 import socket
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TypeVar
 
 from siltlog.consumers.assembly import Consumers
 from siltlog.consumers.kafka.classic import ClassicGroups
@@ -11,7 +10,6 @@ from siltlog.consumers.kafka.consumer_members import ConsumerMembers
 from siltlog.consumers.kafka.fetch import KafkaFetch
 from siltlog.consumers.kafka.offsets import KafkaOffsets
 from siltlog.consumers.kafka.sessions import FetchSessions, Room
-from siltlog.consumers.reading.http import ReadLimits
 from siltlog.consumers.reading.view import LogView
 from siltlog.infra.http.assembly import Edge
 from siltlog.infra.http.connection.handshakes import Handshakes
@@ -24,7 +22,6 @@ from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.node import Node
 from siltlog.infra.security.guard import Guard
 from siltlog.infra.security.proxies import Proxies
-from siltlog.infra.settings.settings import ServerSettings
 from siltlog.ingest.assembly import Ingest
 from siltlog.ingest.log.claim import term_of
 from siltlog.ingest.publish.kafka.produce import Produce
@@ -54,9 +51,7 @@ from siltlog.server.kafka.sasl import Sasl
 from siltlog.server.kafka.session import Session
 from siltlog.server.kafka.topic_ids import TopicIds
 from siltlog.server.kafka.topics import TopicsKept
-from siltlog.server.settings.owners import read_limits
 
-T = TypeVar("T")
 NO_API = "none"
 """The API of what is no request: a connection ended for it."""
 
@@ -71,17 +66,14 @@ async def open_kafka(
     nodes: Nodes | None,
     security: Security | None,
     guard: Guard | None,
-    settings: Callable[[], ServerSettings],
 ) -> tuple[Part, Callable[[], int]]:
-    """Serves on `listener` until the part drains; `settings()` are those that hold now.
+    """Serves on `listener` until the part drains.
 
     Gives what counts the requests that are under way, those of HTTP too.
     """
     counts = Counts()
     produce = Produce(ingest.publishing, node.clock.monotonic)
-    limits = _following(settings, read_limits)
-    request_bytes = _following(settings, lambda current: current.request_bytes)
-    handlers = _handlers(node, ingest, consumers, nodes, limits, request_bytes, produce)
+    handlers = _handlers(node, ingest, consumers, nodes, produce)
     room = Room()
     sasl = None if security is None else Sasl(security.identification, node.settings.oidc_issuer)
 
@@ -94,7 +86,7 @@ async def open_kafka(
         peers=Peers(Proxies(()), needs_tls=False),
         in_flight=node.in_flight,
         logger=node.logger,
-        request_bytes=request_bytes,
+        request_bytes=lambda: ingest.bodies.bytes_max,
         answering=answering,
         ended=partial(counts.failed, NO_API),
         is_open=lambda: not node.draining.begun,
@@ -120,27 +112,11 @@ async def open_kafka(
     return part, lambda: edge.requests() + connections.requests()
 
 
-def _following(settings: Callable[[], ServerSettings], made: Callable[[ServerSettings], T]) -> Callable[[], T]:
-    """Gives what is `made` of the settings that hold now. It is made once of each: every request asks for it."""
-    of = settings()
-    value = made(of)
-
-    def current() -> T:
-        nonlocal of, value
-        if (now := settings()) is not of:
-            of, value = now, made(now)
-        return value
-
-    return current
-
-
 def _handlers(
     node: Node,
     ingest: Ingest,
     consumers: Consumers,
     nodes: Nodes | None,
-    limits: Callable[[], ReadLimits],
-    request_bytes: Callable[[], int],
     produce: Produce,
 ) -> Mapping[int, Handler]:
     def leader_epoch(topic: str) -> int:
@@ -152,8 +128,8 @@ def _handlers(
     ids = TopicIds(log)
     offsets = KafkaOffsets(log, consumers.fetcher, leader_epoch)
     fetch = KafkaFetch(log, consumers.fetcher, leader_epoch, partial(leaders.leads, reads=True))
-    reads = Reads(ids, fetch, offsets, leaders, limits, lambda: node.draining.begun)
-    publishes = Publishes(produce, ids, leaders, request_bytes)
+    reads = Reads(ids, fetch, offsets, leaders, consumers.limits, lambda: node.draining.begun)
+    publishes = Publishes(produce, ids, leaders, lambda: ingest.bodies.bytes_max)
     described = Described(log, ids, ingest.auto_create, leaders, cluster_id=node.cluster_id)
     group_offsets = GroupOffsets(consumers.groups.offsets, ids, offsets)
     delay_ms = node.settings.group_initial_rebalance_delay_ms

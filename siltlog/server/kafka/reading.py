@@ -34,7 +34,7 @@ class Reads:
         fetch: KafkaFetch,
         offsets: KafkaOffsets,
         leaders: Leaders,
-        limits: Callable[[], ReadLimits],
+        limits: ReadLimits,
         draining: Callable[[], bool],
     ) -> None:
         self._fetch = fetch
@@ -120,7 +120,7 @@ class Reads:
         return KafkaError.NONE if refusal is None else kafka_error(refusal)
 
     async def _fetched(self, call: Call, asked: Sequence[Asked], *, wait: bool) -> Sequence[Fetched]:
-        body, limits = call.body, self._limits()
+        body, limits = call.body, self._limits
         max_bytes = min(max(body["max_bytes"], 1), limits.bytes)
         while True:
             try:

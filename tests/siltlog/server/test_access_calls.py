@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, TypeVar
 
 import pytest
@@ -18,6 +17,7 @@ from siltlog.infra import names
 from siltlog.infra.security.access import Entry
 from siltlog.server_process import ServerProcess
 
+T = TypeVar("T")
 ORIGIN = "https://app.example"
 TIMEOUT_S = 25.0
 WAIT_MS = 30_000
@@ -151,9 +151,6 @@ def test_a_websocket_is_closed_once_it_may_not_go_on(world: World, change: str, 
         assert (closed, said[-1]["type"], said[-1]["error_code"]) == (1008, "problem", code)
 
 
-T = TypeVar("T")
-
-
 def waiting(call: Callable[[], T]) -> Callable[[], T]:
     """Begins a call; what is returned waits for its answer."""
     found: list[T] = []
@@ -221,27 +218,21 @@ def expiring(world: World) -> dict[str, Callable[[], Any]]:
             assert closed == 1008
             return said[-1]
 
-    def polled(caller: Caller, how: str) -> Answer:
-        path = f"/v1/groups/own-waits-{how}/members/m"
-        body = {"generation": 0, "topics": ["own-u"], "wait_ms": WAIT_MS}
-        if how == "fetch":
-            position = {"topic": "own-u", "partition": 0, "offset": 0}
-            return caller.call("POST", "/v1/fetch", {"partitions": [position], "wait_ms": WAIT_MS})
-        if how == "poll":
-            return caller.call("POST", f"{path}/poll", body)
-        told = caller.call("PUT", path, {"generation": 0, "topics": ["own-u"]})
-        return caller.call("PUT", path, {"generation": told.json["generation"], "wait_ms": WAIT_MS})
-
-    def begun(how: str, caller: Caller) -> Callable[[], Any]:
-        if how == "events":
-            return waiting(partial(tailed, caller))
-        if how in POLLS:
-            return waiting(partial(polled, caller, how))
-        path = "/v1/topics/own-t/ws" if how == "topic" else "/v1/groups/own-x/ws?topics=own-t"
-        return waiting(partial(talked, path, world.keys.tokens[how]))
-
     callers = world.expiring((*STREAMS, *POLLS), *READER, seconds=10.0)
-    return {how: begun(how, caller) for how, caller in callers.items()}
+    tokens, joined = world.keys.tokens, {"generation": 0, "topics": ["own-u"]}
+    beats, polls = (f"/v1/groups/own-waits-{how}/members/m" for how in ("heartbeat", "poll"))
+    waits = {"wait_ms": WAIT_MS}
+    beat = {"generation": callers["heartbeat"].call("PUT", beats, joined).json["generation"]}
+    position = {"topic": "own-u", "partition": 0, "offset": 0}
+    calls: dict[str, Callable[[], Any]] = {
+        "events": lambda: tailed(callers["events"]),
+        "topic": lambda: talked("/v1/topics/own-t/ws", tokens["topic"]),
+        "group": lambda: talked("/v1/groups/own-x/ws?topics=own-t", tokens["group"]),
+        "fetch": lambda: callers["fetch"].call("POST", "/v1/fetch", {"partitions": [position], **waits}),
+        "heartbeat": lambda: callers["heartbeat"].call("PUT", beats, beat | waits),
+        "poll": lambda: callers["poll"].call("POST", f"{polls}/poll", joined | waits),
+    }
+    return {how: waiting(call) for how, call in calls.items()}
 
 
 @pytest.mark.rule("A35")
