@@ -1,6 +1,7 @@
 """Members of groups by confluent-kafka and kafka-python: what each has read and committed."""
 
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -24,10 +25,17 @@ PASSING = (
     ConsumerError._TIMED_OUT,
     ConsumerError._WAIT_COORD,
 )
+COMMITTED: dict[tuple[str, str, str], dict[int, int]] = defaultdict(dict)
+"""The offset after the last record that readers of this process have committed: by server, group and topic, and by
+partition."""
 
 
 class Reader:
-    """A consumer of confluent-kafka in a group, and what it has read and committed."""
+    """A consumer of confluent-kafka in a group, and what it has read and committed.
+
+    One thread drives all members of a group. So a commit is waited for by turns: it may stand behind the request to
+    join of its member, and that is answered once the others have asked to join as well.
+    """
 
     def __init__(self, bootstrap: str, group: str, topic: str, **more: Any) -> None:
         own = {
@@ -35,6 +43,7 @@ class Reader:
             "group.id": group,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
+            "on_commit": self._on_commit,
             # Longer than a busy machine lets it wait: where a session ends, records come again.
             "session.timeout.ms": 30_000,
             "heartbeat.interval.ms": 100,
@@ -47,6 +56,9 @@ class Reader:
         self.read: list[tuple[int, int]] = []
         """Partitions and offsets of records that are committed."""
         self._pending: dict[int, list[int]] = {}
+        self._asked: set[int] = set()
+        """Partitions of which a commit is under way."""
+        self._committed = COMMITTED[bootstrap, group, topic]
         self.consumer = Consumer({**own, **{name.replace("_", "."): value for name, value in more.items()}})
         self.consumer.subscribe([topic], on_revoke=self._on_gone, on_lost=self._on_gone)
 
@@ -54,32 +66,67 @@ class Reader:
         return {at.partition for at in self.consumer.assignment()}
 
     def turn(self) -> None:
-        """Reads what there is for a moment, and commits it."""
+        """Reads what there is for a moment, and has it committed."""
         message = self.consumer.poll(0.05)
         if message is not None:
             if message.error() is not None:
                 raise KafkaException(message.error())
             at, offset = message.partition(), message.offset()
             assert at is not None and offset is not None
-            self._pending.setdefault(at, []).append(offset)
-        for at in list(self._pending):
-            self._commit(at)
+            if not self._is_stale(at, offset):
+                self._pending.setdefault(at, []).append(offset)
+        for at in self._pending.keys() - self._asked:
+            if self._commit(at, asynchronous=True):
+                self._asked.add(at)
 
-    def _commit(self, at: int) -> None:
-        offsets = self._pending[at]
+    def _is_stale(self, at: int, offset: int) -> bool:
+        """Whether librdkafka had fetched a record before another member read it, and hands it out only now.
+
+        What the group has committed says so, not what this process knows of it: else a commit was lost.
+        """
+        if offset >= self._committed.get(at, 0):
+            return False
+        [known] = self.consumer.committed([TopicPartition(self.topic, at)], WAIT_SECONDS)
+        return known.offset > offset
+
+    def _commit(self, at: int, asynchronous: bool) -> bool:
+        """Whether it is committed, or will be."""
+        position = TopicPartition(self.topic, at, self._pending[at][-1] + 1)
         try:
-            self.consumer.commit(offsets=[TopicPartition(self.topic, at, offsets[-1] + 1)], asynchronous=False)
+            self.consumer.commit(offsets=[position], asynchronous=asynchronous)
         except KafkaException as error:
-            # Such as in the middle of a rebalance: later, or by whoever has the partition then.
-            assert error.args[0].code() in PASSING, error
-            return
-        self.read += [(at, offset) for offset in self._pending.pop(at)]
+            _pass_over(error.args[0])
+            return False
+        return True
+
+    def _on_commit(self, error: ConsumerError | None, positions: list[TopicPartition]) -> None:
+        for position in positions:
+            self._asked.discard(position.partition)
+            failure = error or position.error
+            if failure is None:
+                self._settle(position.partition, position.offset)
+            else:
+                _pass_over(failure)
+
+    def _settle(self, at: int, end: int) -> None:
+        """Notes that everything below `end` is committed."""
+        pending = self._pending.pop(at, [])
+        self.read += [(at, offset) for offset in pending if offset < end]
+        if pending and pending[-1] >= end:
+            self._pending[at] = [offset for offset in pending if offset >= end]
+        self._committed[at] = max(end, self._committed.get(at, 0))
 
     def _on_gone(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        for partition in partitions:
-            if partition.partition in self._pending:
-                self._commit(partition.partition)
-            self._pending.pop(partition.partition, None)
+        for at in (partition.partition for partition in partitions):
+            if at in self._pending and self._commit(at, asynchronous=False):
+                self._settle(at, self._pending[at][-1] + 1)
+            self._pending.pop(at, None)
+
+
+def _pass_over(error: ConsumerError) -> None:
+    """Takes it that a commit failed as in the middle of a rebalance: it comes later, or by whoever has the partition
+    then."""
+    assert error.code() in PASSING, error
 
 
 def until(condition: Callable[[], bool], *readers: Reader) -> None:
