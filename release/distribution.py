@@ -8,6 +8,8 @@ import tarfile
 from io import BytesIO
 from pathlib import Path
 
+from release.archives import unpack
+
 TIMES_S = (1_000_000_000, 1_600_000_000)
 """When the files of each copy were changed; a build takes its times from the commit."""
 MASKS = (0o022, 0o077)
@@ -28,7 +30,7 @@ def built_twice(top: Path, scratch: Path, commit: str = "HEAD") -> dict[str, byt
     [source] = [name for name in first if name.endswith(".tar.gz")]
     [wheel] = [name for name in first if name.endswith(".whl")]
     with tarfile.open(fileobj=BytesIO(first[source])) as archive:
-        archive.extractall(scratch / "source", filter="data")
+        unpack(archive, scratch / "source")
     [unpacked] = (scratch / "source").iterdir()
     again = _run_build(unpacked, scratch / "of-source", ("wheel",), _time_of(top, commit), MASKS[0])
     if again[wheel] != first[wheel]:
@@ -53,7 +55,7 @@ def _copied(top: Path, folder: Path, commit: str, turn: int) -> Path:
     """The files of the commit, and beside them what an earlier run of the code leaves."""
     folder.mkdir(parents=True)
     with tarfile.open(fileobj=BytesIO(_git(top, "archive", commit))) as archive:
-        archive.extractall(folder, filter="data")
+        unpack(archive, folder)
     if turn:
         for room in ("siltlog", "infra"):
             (folder / room / "__pycache__").mkdir()

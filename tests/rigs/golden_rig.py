@@ -13,6 +13,7 @@ from cut_door import CutDoor
 from groups_rig import embedded
 from http_rig import Reply
 
+from release.archives import unpack
 from siltlog import Consumer
 from siltlog.server_process import ServerProcess
 
@@ -135,7 +136,7 @@ def unpacked(path: Path, folder: Path) -> dict[str, Any]:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     with tarfile.open(path) as archive:
-        archive.extractall(folder, filter="data")
+        unpack(archive, folder)
     (folder / SECRET).chmod(0o600)
     told: dict[str, Any] = json.loads((folder / TOLD).read_text("utf-8"))
     return told
