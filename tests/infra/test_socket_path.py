@@ -1,4 +1,9 @@
+import os
 import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -41,3 +46,40 @@ def test_a_folder_for_sockets_is_short_wherever_temporary_files_are(
             assert folder.stat().st_mode & 0o777 == 0o700
             listener.bind(str(folder / ("n" * (NAME_BYTES_MAX - 1))))
         assert not folder.exists()
+
+
+HOLDER = """
+import sys
+from siltlog.infra.socket_path import short_folder
+with short_folder("f-") as folder:
+    (folder / "s").touch()
+    print(folder, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where temporary files are, with room for the path of a socket in them."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        yield Path(folder)
+
+
+def test_what_a_process_left_that_was_killed_goes_with_the_next(short: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(short)}
+    with (
+        subprocess.Popen([sys.executable, "-c", HOLDER], stdin=-1, stdout=-1, text=True, env=environment) as dies,
+        subprocess.Popen([sys.executable, "-c", HOLDER], stdin=-1, stdout=-1, text=True, env=environment) as lives,
+    ):
+        left, held = (Path(str(holder.stdout and holder.stdout.readline()).strip()) for holder in (dies, lives))
+        begun = short / "f-1.new"
+        begun.mkdir()
+        dies.kill()
+        dies.wait()
+        assert (left / "s").exists() and (held / "s").exists()
+        with short_folder("f-") as folder:
+            assert set(short.iterdir()) == {held, folder, begun}
+        assert (held / "s").exists()
+        lives.communicate()
+    assert list(short.iterdir()) == [begun]
