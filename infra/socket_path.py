@@ -5,7 +5,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from siltlog.infra.errors import ConfigError
@@ -60,14 +60,14 @@ def _own_folder(prefix: str, parent: str) -> Iterator[Path]:
     for left in Path(parent).glob(f"{prefix}*"):
         _remove_if_left(left)
     made = tempfile.mkdtemp(prefix=prefix, suffix=_UNFINISHED, dir=parent)
-    with _locked(made):
-        # Only what is locked has a name by which others look for what was left.
-        folder = Path(made.removesuffix(_UNFINISHED))
-        Path(made).rename(folder)
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+    with ExitStack() as stack:
+        # On a file system without locks what is left stays.
+        with suppress(OSError):
+            stack.enter_context(_locked(made))
+        # Only now it has a name by which others look for what was left.
+        folder = Path(made).rename(made.removesuffix(_UNFINISHED))
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        yield folder
 
 
 @contextmanager
