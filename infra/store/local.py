@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from siltlog.infra import names
 from siltlog.infra.errors import ConfigError, SiltlogError, problem
+from siltlog.infra.private_folder import PrivateFolder
 from siltlog.infra.store import disk_space
 from siltlog.infra.store.observed import Observe, observed, unobserved
-from siltlog.infra.store.private_folder import PrivateFolder
 from siltlog.infra.store.store import COPY_BYTES, ByteStream, ObjectInfo, Put
 
 PENDING_PREFIX = ".pending-"

@@ -18,8 +18,8 @@ from siltlog.infra.columns import TABLE_SCHEMA
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.store.disk_space import says_full
 from siltlog.infra.store.local import LocalStore
-from siltlog.infra.store.private_folder import scratch_folder
 from siltlog.infra.store.s3_denied import missing_permission, says_denied
+from siltlog.infra.store.scratch_folder import scratch_folder
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.data_file import DataFile
 from siltlog.infra.table.entries import (

@@ -22,7 +22,7 @@ from siltlog.infra.columns import RECORD_SCHEMA
 from siltlog.infra.errors import problem
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.local import PENDING_PREFIX
-from siltlog.infra.store.private_folder import scratch_folder
+from siltlog.infra.store.scratch_folder import scratch_folder
 from siltlog.infra.store.store import ObjectInfo, ObjectStore, open_store
 from siltlog.infra.table.delta import foreign_error, live_paths
 from siltlog.infra.table.opening import snapshot_at

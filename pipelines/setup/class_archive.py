@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from siltlog.infra.clock import MICROS_PER_SECOND, Clock, SystemClock
 from siltlog.infra.columns import FILE_SCHEMA
+from siltlog.infra.private_folder import PrivateFolder
 from siltlog.infra.settings.topic_config import TopicConfig
-from siltlog.infra.store.private_folder import PrivateFolder
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.table.data_file import write_data_file
 from siltlog.infra.table.table import TopicTable

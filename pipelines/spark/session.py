@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from siltlog.infra.errors import ConfigError, problem
 from siltlog.infra.settings.loading import not_for_programs, variable
-from siltlog.infra.store.private_folder import scratch_folder
+from siltlog.infra.store.scratch_folder import scratch_folder
 from siltlog.infra.store.store import ObjectStore
 from siltlog.pipelines.spark.errors import reason_of, spark_errors
 from siltlog.pipelines.spark.jars import DELTA, S3A, cache_folder, jars_of, resolve, spark_home

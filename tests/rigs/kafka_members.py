@@ -112,8 +112,9 @@ class Reader:
         """Notes that everything below `end` is committed."""
         pending = self._pending.pop(at, [])
         self.read += [(at, offset) for offset in pending if offset < end]
-        if pending and pending[-1] >= end:
-            self._pending[at] = [offset for offset in pending if offset >= end]
+        later = [offset for offset in pending if offset >= end]
+        if later:
+            self._pending[at] = later
         self._committed[at] = max(end, self._committed.get(at, 0))
 
     def _on_gone(self, _: Consumer, partitions: list[TopicPartition]) -> None:

@@ -47,7 +47,7 @@ async def open_grpc(
     settings = node.settings
     stack = contextlib.ExitStack()
     # Of mode 700: nobody else calls past the relay.
-    folder = stack.enter_context(short_folder("siltgrpc-"))
+    folder = stack.enter_context(short_folder("grpc"))
     relay = Relay(
         folder,
         crowd=edge.crowd,

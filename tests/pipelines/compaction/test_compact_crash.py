@@ -17,7 +17,7 @@ from s3_server import S3Server
 from topic_writer import TopicWriter
 
 from siltlog.infra import names
-from siltlog.infra.store.private_folder import scratch_folder
+from siltlog.infra.store.scratch_folder import scratch_folder
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.table.data_file import read_data_file
 from siltlog.infra.table.table import TopicTable

@@ -11,9 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from siltlog.infra.errors import SiltlogError, problem
-from siltlog.infra.store.disk_space import ERRNOS, says_full
-
 
 class PrivateFolder:
     """A folder in `parent` that is locked for as long as this object lives."""
@@ -33,32 +30,14 @@ class PrivateFolder:
 
 
 @contextmanager
-def scratch_folder(kind: str) -> Iterator[Path]:
-    """A folder for temporary files, removed at the end of the block; what killed processes of this user left of that
-    `kind` is removed at its beginning. Raises Unavailable `disk_full`, also for what the block finds no space for."""
-    try:
-        with _scratch_folder(kind) as folder:
-            yield folder
-    except SiltlogError:
-        raise
-    except Exception as error:
-        # Arrow and deltalake say it in their own words.
-        if says_full(str(error)) or getattr(error, "errno", None) in ERRNOS:
-            raise problem(
-                "disk_full",
-                f"no space is left for temporary files in {tempfile.gettempdir()}; free space on its disk, or name "
-                "another folder in TMPDIR",
-            ) from error
-        raise
-
-
-@contextmanager
-def _scratch_folder(kind: str) -> Iterator[Path]:
-    parent = Path(tempfile.gettempdir()) / f"silt-{kind}-{os.getuid()}"
+def private_folder(kind: str, place: str) -> Iterator[Path]:
+    """A folder in `place`, removed at the end of the block; what killed processes of this user left there of that
+    `kind` is removed at its beginning. Raises OSError when it cannot be made."""
+    parent = Path(place) / f"silt-{kind}-{os.getuid()}"
     status = _shared(parent)
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         # Somebody else of this machine has taken the name.
-        with tempfile.TemporaryDirectory(prefix=f"silt-{kind}-", ignore_cleanup_errors=True) as own:
+        with tempfile.TemporaryDirectory(prefix=f"silt-{kind}-", dir=place, ignore_cleanup_errors=True) as own:
             yield Path(own)
         return
     folder = _in(parent)

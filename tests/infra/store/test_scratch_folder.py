@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from siltlog.infra.errors import Unavailable
-from siltlog.infra.store.private_folder import scratch_folder
+from siltlog.infra.store.scratch_folder import scratch_folder
 
 HOLDING = """
 from siltlog.infra.errors import Unavailable
-from siltlog.infra.store.private_folder import scratch_folder
+from siltlog.infra.store.scratch_folder import scratch_folder
 with scratch_folder("test") as folder:
     (folder / "spilled").mkdir()
     (folder / "spilled" / "file").write_bytes(b"1")
