@@ -3,7 +3,6 @@
 import base64
 import subprocess
 import time
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,8 @@ VERSION = "4.3.0"
 MODULES = ("kafka-tools", "kafka_2.13", "connect-file")
 JARS = JarSet("kafka-tools", VERSION, tuple(("org.apache.kafka", module, VERSION) for module in MODULES), ())
 SOURCE = Path(__file__).with_name("KafkaTools.java")
+CLUSTER_ID = "c2lsdGxvZy1pbi10ZXN0cw"
+"""Of a random one in 64 begins with a dash, which Kafka's tool takes for an option."""
 START_SECONDS_MAX = 200.0
 """A broker takes a dozen seconds of a processor to start."""
 PLACES = {
@@ -113,9 +114,8 @@ def kafka_broker(folder: Path, *settings: str, also: Sequence[str] = ()) -> Iter
     properties.write_text(
         _BROKER.format(listeners=listeners, controller=free_port(), folder=folder) + "\n".join(settings)
     )
-    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     java = java_command("-Xmx512m")
-    format_of = [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
+    format_of = [*java, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties)]
     subprocess.run(format_of, cwd=folder, capture_output=True, check=True)
     with (folder / "broker.log").open("w") as log:
         broker = subprocess.Popen([*java, "kafka.Kafka", str(properties)], cwd=folder, stdout=log, stderr=log)

@@ -38,6 +38,8 @@ _AXE = """async (rules) => {
 _HARM = "[window.violated, window.hurt, document.querySelectorAll('main img, main script').length]"
 _NAMED = ("topics?prefix={}", "topics/{}", "groups/{}", "dead_letters/{}", "jobs/{}", "metrics?topic={}", "{}")
 """Places of something that somebody else may have named, by a link."""
+ASKED_ONCE = ("settings", "sql", f"topics/{TOPIC}/files", f"topics/{TOPIC}/files?partition=0&first=0&last=99")
+"""Places that show something that is not asked for each few seconds."""
 WIDE, PHONE = {"width": 1280, "height": 800}, {"width": 360, "height": 740}
 
 pytestmark = [pytest.mark.client, pytest.mark.timeout(300), needs_chromium]
@@ -119,6 +121,43 @@ def test_every_place_goes_on_when_the_server_comes_back(browser: Any) -> None:
                 tab.locator(".reached.live").wait_for()
                 tab.locator("main .failed").first.wait_for(state="detached")
             tabs[places.index("topics")].get_by_role("link", name="afterwards").wait_for()
+
+
+def test_what_is_opened_while_the_server_is_away_is_shown_when_it_comes_back(browser: Any) -> None:
+    with running_server(flush_ms=200) as server:
+        furnish(server.url)
+        with opened(browser, server) as page:
+            tabs = [page.at, *(page.context.new_page() for _ in ASKED_ONCE[1:])]
+            for tab, place in zip(tabs, ASKED_ONCE, strict=True):
+                tab.goto(f"{page.url}#/{place}")
+                tab.locator("main h1").wait_for()
+                _go(tab, "")
+            server.kill()
+            for tab, place in zip(tabs, ASKED_ONCE, strict=True):
+                _go(tab, place)
+                tab.locator("main .failed").first.wait_for()
+            server.start()
+            for tab in tabs:
+                tab.locator("main .failed").first.wait_for(state="detached")
+
+
+def test_a_place_whose_code_was_not_fetched_before_the_server_went_is_shown_when_it_comes_back(browser: Any) -> None:
+    code = "**/pages/audit.js"
+    with running_server() as server, opened(browser, server) as page:
+        page.context.route(code, lambda route: route.abort())
+        at = page.go("")
+        at.locator(".reached.live").wait_for()
+        server.kill()
+        _go(at, "audit")
+        at.locator("main .failed").get_by_text("could not be loaded").wait_for()
+        page.context.unroute(code)
+        at.locator(".reached.lost").wait_for()
+        server.start()
+        at.get_by_role("heading", name="Audit").wait_for()
+
+
+def _go(tab: Any, place: str) -> None:
+    tab.evaluate("(place) => { location.hash = `#/${place}` }", place)
 
 
 def test_the_page_shows_what_the_api_says(browser: Any, server: ServerProcess) -> None:

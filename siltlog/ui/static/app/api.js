@@ -28,6 +28,8 @@ export class Problem extends Error {
     this.code = said.error_code ?? "";
     this.requestId = said.request_id ?? null;
     this.said = said;
+    /** Nobody answered, or who did says that it cannot yet. What took too long is no such thing: it would again. */
+    this.away = said.unreached === true || status === 502 || status === 503;
   }
 }
 
@@ -114,11 +116,8 @@ async function sent(method, path, { query, body, headers = {}, signal, timeoutMs
     });
   } catch (error) {
     if (signal?.aborted) throw error;
-    throw new Problem(0, {
-      detail: limits[0].aborted
-        ? `The server has not answered within ${timeoutMs / 1000} s.`
-        : "The server is not reached. What is shown may be old; it is tried again.",
-    });
+    if (limits[0].aborted) throw new Problem(0, { detail: `The server has not answered within ${timeoutMs / 1000} s.` });
+    throw new Problem(0, { unreached: true, detail: "The server is not reached. What is shown may be old; it is tried again." });
   }
 }
 

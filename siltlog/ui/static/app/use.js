@@ -2,8 +2,11 @@
 import { get } from "./api.js";
 import { useCallback, useEffect, useRef, useState } from "./dom.js";
 
+const AWAY_MS = 5_000;
+
 /**
- * Asks for something, again when what is asked for changes, and each `everyMs` while the page is seen.
+ * Asks for something, again when what is asked for changes, and each `everyMs` while the page is seen. What is asked for
+ * once (`everyMs` 0) is asked for again while the server is away.
  *
  * What was answered stays while it is asked again; `problem` is why the last time failed.
  * @param {string[] | null} path null: nothing is asked for
@@ -35,14 +38,15 @@ export function useGet(path, query = {}, everyMs = 0, moving = () => ({})) {
       });
     return () => stop.abort();
   }, [key, turn]);
-  useEffect(() => {
-    if (everyMs === 0 || path === null) return undefined;
-    // A server that takes longer than the interval is let answer.
-    const timer = setInterval(() => document.hidden || underWay.current || setTurn((before) => before + 1), everyMs);
-    return () => clearInterval(timer);
-  }, [key, everyMs]);
-  const again = useCallback(() => setTurn((before) => before + 1), []);
   const current = held.key === key;
+  const nextMs = everyMs || (current && held.problem?.away ? AWAY_MS : 0);
+  useEffect(() => {
+    if (nextMs === 0 || path === null) return undefined;
+    // A server that takes longer than the interval is let answer.
+    const timer = setInterval(() => document.hidden || underWay.current || setTurn((before) => before + 1), nextMs);
+    return () => clearInterval(timer);
+  }, [key, nextMs]);
+  const again = useCallback(() => setTurn((before) => before + 1), []);
   return { answer: current ? held.answer : null, problem: current ? held.problem : null, again, asking };
 }
 

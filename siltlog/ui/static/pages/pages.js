@@ -2,8 +2,10 @@
  * Which page is at which place. The modules of a page are fetched when it is first looked at, or once there is nothing else
  * to do: then it is there at once, also while the server is not.
  */
-import { html, useEffect, useState } from "../app/dom.js";
+import { html, useEffect, useRef, useState } from "../app/dom.js";
+import { state as liveState } from "../app/live.js";
 import { href } from "../app/route.js";
+import { useStore } from "../app/store.js";
 import { Failed } from "../parts/failed.js";
 import { Heading } from "../parts/form.js";
 
@@ -47,6 +49,7 @@ export function fetchWhenIdle() {
 export function Page({ path, query, shown }) {
   const [page, setPage] = useState(/** @type {((props: any) => any) | null} */ (null));
   const [failed, setFailed] = useState(false);
+  useReloadOnReturn(failed);
   useEffect(() => {
     pageOf(path)().then(
       (found) => setPage(() => found),
@@ -59,6 +62,20 @@ export function Page({ path, query, shown }) {
   if (failed) return html`<${Failed} problem=${UNREACHED} again=${() => location.reload()} />`;
   if (page === null) return html`<p class="quiet" role="status">Loading …</p>`;
   return html`<${page} path=${path} query=${query} />`;
+}
+
+/**
+ * Loads everything again once a server that went away is back: browsers may remember that a module was not reached. Not
+ * where it never went, as a module that an upgrade took would not be there the next time either.
+ * @param {boolean} wanted
+ */
+function useReloadOnReturn(wanted) {
+  const how = useStore(liveState);
+  const lost = useRef(false);
+  useEffect(() => {
+    if (how === "lost") lost.current = true;
+    else if (wanted && lost.current) location.reload();
+  }, [wanted, how]);
 }
 
 const UNREACHED = { message: "This part of the page could not be loaded: the server is not reached, or it was upgraded since." };
