@@ -42,6 +42,20 @@ class NewRecord(NamedTuple):
     timestamp_us: int | None = None
 
 
+class SentBatch(msgspec.Struct, frozen=True, gc=False):
+    """A record batch of Kafka's protocol as its producer sent it, but for its offset: readers of that protocol get it
+    as it is."""
+
+    first_offset: int
+    num_rows: int
+    data: bytes
+    """Not compressed, and with the times that are stored."""
+
+    @property
+    def next_offset(self) -> int:
+        return self.first_offset + self.num_rows
+
+
 class StoredOffset(msgspec.Struct, frozen=True):
     """The value of a record of `_offsets`: where a group goes on in one partition; members may be added.
 

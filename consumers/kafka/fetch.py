@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
 
 import pyarrow as pa
 
@@ -12,10 +14,10 @@ from siltlog.infra.errors import SiltlogError
 from siltlog.infra.http.memory import Held
 from siltlog.infra.kafka.compression import CODEC_NUMBERS, NO_CODEC
 from siltlog.infra.kafka.errors import KafkaError, kafka_error
-from siltlog.infra.kafka.records import control_marker, encode
+from siltlog.infra.kafka.records import control_marker, encode, resent
 from siltlog.infra.kafka.wire import Buffer
 from siltlog.infra.limits import TURN_ITEMS
-from siltlog.infra.records import Bounds
+from siltlog.infra.records import Bounds, SentBatch
 from siltlog.infra.security.grant import Grant
 
 INLINE_BYTES_MAX = 256 * 1024
@@ -77,6 +79,7 @@ class KafkaFetch:
             if number % TURN_ITEMS == 0:
                 await asyncio.sleep(0)
         wanted = [each for each in found if not each.error]
+        by = self._codecs([each.asked.position.topic for each in wanted], codecs)
         wait_ms = wait_ms if len(wanted) == len(found) else 0
         result = await self._fetcher.fetch(
             [each.asked.position for each in wanted],
@@ -87,8 +90,8 @@ class KafkaFetch:
             held=held,
             grant=grant,
             meter=meter,
+            sent=not any(by),
         )
-        by = [self._codec(part, codecs) for part in result.partitions]
         inline_max = COMPRESSED_INLINE_BYTES_MAX if any(by) else INLINE_BYTES_MAX
         taken = sum(part.share.bytes_taken for part in result.partitions)
         if taken <= inline_max and len(wanted) <= TURN_ITEMS:
@@ -97,15 +100,17 @@ class KafkaFetch:
             await asyncio.to_thread(_encode, wanted, result.partitions, by)
         return found
 
-    def _codec(self, part: PartitionFetch, codecs: Collection[int]) -> int:
-        """How the records of a partition are sent: as its topic says, where the reader knows that."""
-        if not part.batches:
-            return NO_CODEC
+    def _codecs(self, topics: Sequence[str], known: Collection[int]) -> list[int]:
+        """How the records of each are compressed: as its topic says, where the reader knows that."""
+        own = {topic: self._codec(topic, known) for topic in dict.fromkeys(topics)}
+        return [own[topic] for topic in topics]
+
+    def _codec(self, topic: str, known: Collection[int]) -> int:
         try:
-            codec = CODEC_NUMBERS[str(self._log.topic(part.position.topic).config["fetch.compression"])]
-        except SiltlogError:  # it was deleted meanwhile
+            codec = CODEC_NUMBERS[str(self._log.topic(topic).config["fetch.compression"])]
+        except SiltlogError:  # its part will say so
             return NO_CODEC
-        return codec if codec in codecs else NO_CODEC
+        return codec if codec in known else NO_CODEC
 
     def check_leader(self, topic: str, partition: int, leader_epoch: int) -> KafkaError:
         """Tells whether this node leads a partition, and a reader knows no former owner of it, nor one of which this
@@ -143,11 +148,16 @@ def _batches(part: PartitionFetch, codec: int = NO_CODEC) -> list[Buffer]:
     """
     pieces: list[Buffer] = []
     end = part.position.offset
-    if part.batches:
-        # The head may have each record by itself: one batch of all takes less time, and fewer bytes.
-        found = part.batches[0] if len(part.batches) == 1 else pa.concat_batches(part.batches)
-        pieces += encode(found, NO_EPOCH, codec=codec)
-        end = part.batches[-1].column("offset")[-1].as_py() + 1
+    for is_sent, group in groupby(part.batches, lambda batch: isinstance(batch, SentBatch)):
+        batches: list[Any] = list(group)
+        if is_sent:
+            pieces += (resent(batch.data, batch.first_offset, NO_EPOCH) for batch in batches)
+            end = batches[-1].next_offset
+        else:
+            # The head may have each record by itself: one batch of all takes less time, and fewer bytes.
+            found = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+            pieces += encode(found, NO_EPOCH, codec=codec)
+            end = batches[-1].column("offset")[-1].as_py() + 1
     if part.next_offset > end:
         pieces.append(control_marker(part.next_offset - 1, NO_EPOCH))
     return pieces

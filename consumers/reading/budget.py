@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from siltlog.infra.columns import RECORD_SCHEMA
 from siltlog.infra.http.memory import SMALL_BYTES, Held
+from siltlog.infra.records import SentBatch
 
 RECORD_BYTES = 20
 """Bytes that a record counts beside its key, value and headers, for its partition, offset and timestamp."""
@@ -114,13 +115,29 @@ class Budget:
             nbytes = int(ends[count - 1]) if count else 0
         if self._held is not None:
             self._held.take(nbytes * REPLY_COPIES)
+        self._took(count, nbytes, share)
+        self.spent = self.spent or (count < wanted and not share_is_less)
+        share.spent = share.spent or (count < wanted and share_is_less)
+        return batch if count == batch.num_rows else batch.slice(0, count)
+
+    def take_sent(self, batch: SentBatch, share: "Share") -> bool:
+        """Takes a batch as it was sent, where it fits whole."""
+        nbytes = len(batch.data)
+        if batch.num_rows > self.records_left or nbytes > _bytes_left(self, share):
+            return False
+        if self._held is not None:
+            if nbytes * REPLY_COPIES > self._held.room():
+                return False
+            self._held.take(nbytes * REPLY_COPIES)
+        self._took(batch.num_rows, nbytes, share)
+        return True
+
+    def _took(self, count: int, nbytes: int, share: "Share") -> None:
         self.records_left -= count
         self.bytes_left -= nbytes
         self.bytes_taken += nbytes
         share.took(nbytes)
-        self.spent = self.records_left == 0 or self.bytes_left <= 0 or (count < wanted and not share_is_less)
-        share.spent = share.spent or (count < wanted and share_is_less)
-        return batch if count == batch.num_rows else batch.slice(0, count)
+        self.spent = self.records_left == 0 or self.bytes_left <= 0
 
 
 class Share:

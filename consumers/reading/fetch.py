@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, Protocol, cast
 
 import msgspec
-import pyarrow as pa
 
 from siltlog.consumers.reading import arrow_stream, render
 from siltlog.consumers.reading.budget import Budget, Share
@@ -53,7 +52,8 @@ class PartitionFetch:
     share: Share
     bounds: Bounds | None = None
     error: SiltlogError | None = None
-    batches: list[pa.RecordBatch] = field(default_factory=list)
+    batches: list[Any] = field(default_factory=list)
+    """As Reader.read gives them."""
     topic_id: str | None = None
 
     @property
@@ -145,13 +145,15 @@ class Fetcher:
         grant: Grant = EVERYTHING,
         meter: Meter | None = None,
         producers: bool = False,
+        sent: bool = False,
     ) -> FetchResult:
         """Reads until `min_bytes` are there, a partition has a problem, or `wait_ms` are over.
 
         Problems of one partition are in its part of the result; that `grant` does not allow to read it is one, also
         where that changed meanwhile. Limits are the caller's to cut. What is read is counted in `held`; reads of the
         server itself are no reply, and give none. `meter` takes it of the quotas of each topic that may be read. With
-        `producers` records come with theirs (PRODUCED_SCHEMA), of what is in the table from there: it costs more.
+        `producers` records come with theirs (PRODUCED_SCHEMA), of what is in the table from there: it costs more. With
+        `sent` batches come as they were sent, where they are still there: it costs less.
         Raises Refused `unauthenticated` when the grant ended, Unavailable `rate_limited`.
         """
         if meter is not None:
@@ -173,7 +175,7 @@ class Fetcher:
                     if number % TURN_ITEMS == 0:
                         await asyncio.sleep(0)
                     head = heads.get(index, ())
-                    await self._read(parts[index], budget, cast(Isolation, isolation), grant, head, producers)
+                    await self._read(parts[index], budget, cast(Isolation, isolation), grant, head, producers, sent)
                 if (
                     budget.spent
                     or budget.bytes_taken >= min_bytes
@@ -266,7 +268,14 @@ class Fetcher:
         return await read_heads(wanted, budget, producers) if len(wanted) > 1 else {}
 
     async def _read(
-        self, part: PartitionFetch, budget: Budget, isolation: Isolation, grant: Grant, head: Head, producers: bool
+        self,
+        part: PartitionFetch,
+        budget: Budget,
+        isolation: Isolation,
+        grant: Grant,
+        head: Head,
+        producers: bool,
+        sent: bool,
     ) -> None:
         """Reads on in one partition; its problem becomes part of it."""
         if part.error is not None:
@@ -277,7 +286,9 @@ class Fetcher:
             topic, view = self._find(part)
             part.topic_id, part.bounds = topic.topic_id, view.bounds()
             share = part.share
-            read = await self._reader.read(topic, view, part.next_offset, budget, share, isolation, head, producers)
+            read = await self._reader.read(
+                topic, view, part.next_offset, budget, share, isolation, head, producers, sent
+            )
         except SiltlogError as error:
             part.error = error
             return

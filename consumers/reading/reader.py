@@ -8,7 +8,7 @@ to find, so a record can be absent only where a source that covers its offset sa
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -24,19 +24,21 @@ from siltlog.infra.table.snapshot import TableSnapshot
 Isolation = Literal["wal", "table"]
 ISOLATIONS: tuple[Isolation, ...] = ("wal", "table")
 
+SENT_BATCHES_MAX = 8
+"""So many batches of a partition are given as they were sent, and more are joined."""
 AHEAD_FILES_MAX = 4
 """How many files a read begins to read before it has come to them."""
 
 
 @dataclass(slots=True)
 class PartitionRead:
-    """RECORD_SCHEMA batches in order, PRODUCED_SCHEMA with `producers`; [asked offset, `next_offset`) was examined.
-    `bounds` is from after the read."""
+    """RECORD_SCHEMA batches in order, PRODUCED_SCHEMA with `producers`, and those that were taken as they were sent;
+    [asked offset, `next_offset`) was examined. `bounds` is from after the read."""
 
     bounds: Bounds
     next_offset: int
     producers: bool = False
-    batches: list[pa.RecordBatch] = field(default_factory=list)
+    batches: list[Any] = field(default_factory=list)
 
 
 class Reader:
@@ -56,10 +58,12 @@ class Reader:
         isolation: Isolation,
         head: Head = (),
         producers: bool = False,
+        sent: bool = False,
     ) -> PartitionRead:
         """Reads from `offset` on what fits into the budget, as far as the isolation shows.
 
         `head` is what the head gave from `offset` on a moment ago, where it was asked already, for `producers` too.
+        `sent` takes batches as they were sent, where there are such.
         Raises OffsetOutOfRange outside [log start, high watermark], CorruptData where stored bytes are damaged or no
         source covers an offset (once nothing before that is left to give), Unavailable where the table cannot be read.
         """
@@ -75,6 +79,8 @@ class Reader:
             if head and last_of(head) < end:
                 self._take(topic, view, read, head, budget, share)
             while read.next_offset < end and not budget.spent and not share.spent:
+                if sent and _take_sent(view, read, end, budget, share):
+                    continue
                 if not await self._from_head(topic, view, read, end, budget, share):
                     await self._from_table(topic, view, read, end, budget, share)
         except SiltlogError:
@@ -181,6 +187,21 @@ class Reader:
             if rows >= wanted or not self._row_groups.ahead(topic, file, first, producers):
                 return
             rows += file.rows
+
+
+def _take_sent(view: PartitionView, read: PartitionRead, end: int, budget: Budget, share: Share) -> bool:
+    """Reads on in what the head has as it was sent; False where it has nothing of that which fits, or very much: as one
+    batch that takes less time, and fewer bytes."""
+    first = read.next_offset
+    batches = view.sent(first, end)
+    if len(batches) > SENT_BATCHES_MAX:
+        return False
+    for batch in batches:
+        if not budget.take_sent(batch, share):
+            break
+        read.batches.append(batch)
+        read.next_offset = batch.next_offset
+    return read.next_offset > first
 
 
 def visible_end(bounds: Bounds, isolation: Isolation) -> int:

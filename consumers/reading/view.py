@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-from siltlog.infra.records import Bounds, NewRecord
+from siltlog.infra.records import Bounds, NewRecord, SentBatch
 from siltlog.infra.settings.topic_config import TopicConfig, Value
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.snapshot import TableSnapshot
@@ -52,6 +52,10 @@ class PartitionView(Protocol):
 
         None when the head does not cover `offset`: it is then below the table offset of the topic's snapshot.
         """
+
+    def sent(self, offset: int, end: int) -> Sequence[SentBatch]:
+        """Batches as they were sent, contiguous from `offset`, below `end`, for those who take such; there may be none,
+        and `read_head` has the same records."""
 
     async def decided(self) -> Bounds | None:
         """The bounds as the partition's owner has them now, where something is refused or begun by them.

@@ -7,7 +7,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from siltlog.consumers.reading.view import PartitionView, TopicView
-from siltlog.infra.records import Bounds
+from siltlog.infra.records import Bounds, SentBatch
 from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.table.snapshot import TableSnapshot
 
@@ -85,6 +85,10 @@ class ClusterPartition:
     async def reaches(self, offset: int) -> bool:
         snapshot = await self._owners.newest(self._topic)
         return offset <= snapshot.offsets.get(self.partition, 0)
+
+    def sent(self, offset: int, end: int) -> Sequence[SentBatch]:
+        local = self._local
+        return () if local is None else local.sent(offset, end)
 
     async def read_head(
         self, offset: int, end: int, max_records: int, max_bytes: int, producers: bool = False

@@ -19,6 +19,9 @@ from siltlog.infra.store.checksum import crc32c
 HEAD = Struct(">qiibIhiqqqhii")
 LENGTH_END = 12
 """The bytes up to the length's end: the length counts what follows."""
+EPOCH_END = 16
+"""The bytes up to the end of the leader's epoch."""
+ATTRIBUTES = slice(21, 23)
 CRC_START = 21
 """The checksum is of what follows itself."""
 MAGIC = 2

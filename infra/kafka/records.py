@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
+from struct import Struct
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltlog.infra.arrow.arrays import binary_values, numbers_of, validity_of
-from siltlog.infra.kafka.batch import CONTROL, CRC_START, HEAD, LENGTH_END, MAGIC, TRANSACTIONAL
+from siltlog.infra.kafka.batch import CONTROL, CRC_START, EPOCH_END, HEAD, LENGTH_END, MAGIC, TRANSACTIONAL
 from siltlog.infra.kafka.columns import US_PER_MS
 from siltlog.infra.kafka.compression import NO_CODEC, SMALL_BYTES, deflated
 from siltlog.infra.kafka.native import NativeColumns, native_columns
@@ -32,6 +33,7 @@ COMMIT_KEY = b"\0\0\0\1"
 """Version 0 of a control record's key, and the type of a commit."""
 COMMIT_VALUE = b"\0\0" + bytes(4)
 """Version 0 of its value, and the coordinator's epoch."""
+_OFFSET, _EPOCH = Struct(">q"), Struct(">i")
 
 
 def encode(
@@ -65,6 +67,13 @@ def encode(
         between = int(times[start]) // US_PER_MS, latest_ms
         pieces += (_head(records, own, between, leader_epoch, attributes), records)
     return pieces
+
+
+def resent(batch: bytes, first_offset: int, leader_epoch: int) -> bytes:
+    """A batch as its producer sent it, for a reader: of what its checksum is not of, two fields are the log's."""
+    return b"".join(
+        (_OFFSET.pack(first_offset), batch[_OFFSET.size : LENGTH_END], _EPOCH.pack(leader_epoch), batch[EPOCH_END:])
+    )
 
 
 def control_marker(offset: int, leader_epoch: int, timestamp_ms: int = 0) -> bytes:

@@ -13,6 +13,7 @@ from typing import overload
 import numpy as np
 import pyarrow as pa
 
+from siltlog.infra.records import SentBatch
 from siltlog.ingest.records.batch import LogBatch, concat
 from siltlog.ingest.wal import Location, Wal
 
@@ -23,6 +24,10 @@ CHUNK_OVERHEAD_BYTES = 2_500
 """One chunk costs so much beside its Arrow buffers; counted, so that a head of tiny chunks stays within its budget."""
 RUN_BYTES = 230
 """One of a batch's runs takes so much, with the id and the sequence it names."""
+SENT_BYTES_MAX = 32 * 1024
+"""Of the newest batches as they were sent so much is kept: what a reader that keeps up has not read."""
+SENT_OVERHEAD_BYTES = 150
+"""One of them takes so much beside its bytes."""
 FRAME_BYTES = 48
 """One frame of a joined chunk takes so much: its place, and when it was appended."""
 _NUMBERS = 1 + len(Location._fields)
@@ -108,6 +113,8 @@ class Head:
         self.oldest_unflushed_seconds: float | None = None
         """When the oldest record above the table offset was appended; None when there is none."""
         self._appended_since_merge = 0
+        self._sent: deque[SentBatch] = deque()
+        self._sent_bytes = 0
 
     @property
     def start(self) -> int:
@@ -129,6 +136,32 @@ class Head:
         if self.oldest_unflushed_seconds is None:
             self.oldest_unflushed_seconds = now_seconds
         self._coalesce()
+
+    def keep(self, sent: SentBatch) -> None:
+        """Keeps a batch of the newest records as it was sent, too; older ones go for it."""
+        self._sent.append(sent)
+        self._count_sent(len(sent.data) + SENT_OVERHEAD_BYTES)
+        while self._sent_bytes > SENT_BYTES_MAX:
+            self._count_sent(-len(self._sent.popleft().data) - SENT_OVERHEAD_BYTES)
+
+    def _count_sent(self, nbytes: int) -> None:
+        self._sent_bytes += nbytes
+        self.resident_bytes += nbytes
+
+    def sent(self, offset: int, end: int) -> list[SentBatch]:
+        """The batches that are kept as they were sent, contiguous from `offset`, below `end`."""
+        found: list[SentBatch] = []
+        for each in reversed(self._sent):
+            if each.first_offset < offset:
+                break
+            if each.next_offset <= end:
+                found.append(each)
+        found.reverse()
+        for count, each in enumerate(found):
+            if each.first_offset != offset:
+                return found[:count]
+            offset = each.next_offset
+        return found
 
     def restore(self, first_offset: int, next_offset: int, frame: Location, now_seconds: float) -> None:
         """Takes over a recovered frame without reading its records."""
@@ -175,20 +208,22 @@ class Head:
 
     def evict(self, bytes_wanted: int) -> int:
         """Drops the oldest resident records until `bytes_wanted` are free; how many bytes became free."""
-        freed = 0
+        freed = self._sent_bytes
+        self._sent.clear()
+        self._count_sent(-freed)
         for chunk in list(self.chunks):
             if freed >= bytes_wanted:
                 break
             if chunk.batch is None:
                 continue
             freed += chunk.nbytes
+            self.resident_bytes -= chunk.nbytes
             chunk.batch = None
             if chunk.next_offset <= self._table_offset:
                 # Nothing unflushed or resident lies before it: chunks leave the memory oldest first.
                 self.chunks.popleft()
             else:
                 _begin_with_frames(chunk)
-        self.resident_bytes -= freed
         return freed
 
     def unflushed(self) -> tuple[set[int], int]:

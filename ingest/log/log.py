@@ -193,7 +193,8 @@ class Log:
             if new is None:
                 ack, end = _seen_before(part, log.sequencer)
             else:
-                piece = Piece(new.count, new.records, body.nbytes * new.count // body.count, part.batch)
+                sent = body.sent if new.count == body.count else None
+                piece = Piece(new.count, new.records, body.nbytes * new.count // body.count, part.batch, sent)
                 first = log.add(piece, now_us)
                 self.group_commit.add(log, share)
                 end = first + new.count

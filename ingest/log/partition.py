@@ -4,7 +4,8 @@ Lives on the event loop; every mutable field has this one owner.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from itertools import groupby
@@ -15,7 +16,7 @@ import pyarrow as pa
 
 from siltlog.infra.arrow.arrays import binary_array
 from siltlog.infra.columns import TIMESTAMP
-from siltlog.infra.records import Bounds
+from siltlog.infra.records import Bounds, SentBatch
 from siltlog.ingest.log.head import Chunk, Head, load
 from siltlog.ingest.log.waiters import Waiters
 from siltlog.ingest.producers.sequencer import ProducerBatch, Sequencer
@@ -49,6 +50,8 @@ class Piece(NamedTuple):
     records: Rows | pa.RecordBatch
     nbytes: int
     producer: ProducerBatch | None
+    sent: bytes | None = None
+    """The batch that these records are, as it was sent."""
 
 
 class Offsets(msgspec.Struct, frozen=True, gc=False):
@@ -99,6 +102,8 @@ class PartitionLog:
         """The offset that the producer object beside the table covers, -1 before there is one."""
         self._pending: list[Piece] = []
         self._pending_first = 0
+        self._sent: deque[SentBatch] = deque()
+        """Of what was added and is not synced."""
         self._wal = wal
         self._subscribers: set[Callable[[], None]] = set()
         self._table_waiters = Waiters()
@@ -153,6 +158,8 @@ class PartitionLog:
         if not self._pending:
             self._pending_first = first
         self._pending.append(piece)
+        if piece.sent is not None:
+            self._sent.append(SentBatch(first, piece.rows, piece.sent))
         return first
 
     def take_pending(self) -> list[LogBatch]:
@@ -174,6 +181,8 @@ class PartitionLog:
     def synced(self, batch: LogBatch, frame: Location, now_seconds: float) -> None:
         self.head.append(batch, frame, now_seconds)
         before, synced = self.offsets, batch.next_offset
+        while self._sent and self._sent[0].first_offset < synced:
+            self.head.keep(self._sent.popleft())
         shown = synced if self.topic.shows_synced else before.shown
         self.offsets = Offsets(before.log_start, before.table, shown, synced, before.submitted)
         self._synced_waiters.reached(synced)
@@ -258,6 +267,10 @@ class PartitionLog:
     async def reaches(self, offset: int) -> bool:
         """Nobody reads the table before this log knows that it landed."""
         return False
+
+    def sent(self, offset: int, end: int) -> Sequence[SentBatch]:
+        """Batches as they were sent, contiguous from `offset`, below `end`; none where the head does not have them."""
+        return self.head.sent(offset, end)
 
     async def read_head(
         self, offset: int, end: int, max_records: int, max_bytes: int, producers: bool = False

@@ -48,6 +48,8 @@ class Body:
     """Whether the reply lists every record's partition and offset."""
     stored: bool = False
     """Whether these are records that were stored before, whose times are what they are."""
+    sent: bytes | None = None
+    """The batch that these are, where readers may get it as it was sent."""
 
     def contents(self) -> tuple[pa.Array, pa.Array | None]:
         """Values and keys of a body without `rows`, as columns."""

@@ -18,7 +18,7 @@ from siltlog.infra.clock import Clock
 from siltlog.infra.columns import RECORD_SCHEMA, TIMESTAMP, nulls
 from siltlog.infra.errors import OffsetOutOfRange, SiltlogError, TopicExists, problem
 from siltlog.infra.limits import INTEGER_MAX
-from siltlog.infra.records import Bounds, NewRecord
+from siltlog.infra.records import Bounds, NewRecord, SentBatch
 from siltlog.infra.settings.topic_config import UNLIMITED, TopicConfig, Value, validated_partitions
 from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.ingest.producers.check import Part, Producer, checked, refuse_sequences
@@ -57,6 +57,9 @@ class MemoryPartition:
 
     async def decided(self) -> Bounds:
         return self.bounds()
+
+    def sent(self, offset: int, end: int) -> Sequence[SentBatch]:
+        return ()
 
     async def read_head(
         self, offset: int, end: int, max_records: int, max_bytes: int, producers: bool = False

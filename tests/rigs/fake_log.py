@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from siltlog.infra import delta_names, names
 from siltlog.infra.columns import FILE_SCHEMA, HEADERS, PRODUCED_SCHEMA, RECORD_SCHEMA, TIMESTAMP, nulls
 from siltlog.infra.errors import UnknownTopic
-from siltlog.infra.records import Bounds
+from siltlog.infra.records import Bounds, SentBatch
 from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.data_file import DataFile, read_data_file, write_data_file
@@ -74,6 +74,9 @@ class FakePartition:
 
     async def decided(self) -> Bounds:
         return self.bounds()
+
+    def sent(self, offset: int, end: int) -> Sequence[SentBatch]:
+        return ()
 
     async def read_head(
         self, offset: int, end: int, max_records: int, max_bytes: int, producers: bool = False

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +16,7 @@ from siltlog.consumers.groups.messages import MemberRequest, Membership, Partiti
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.columns import RECORD_SCHEMA
 from siltlog.infra.errors import SiltlogError, UnknownTopic
-from siltlog.infra.records import Bounds
+from siltlog.infra.records import Bounds, SentBatch
 from siltlog.infra.redis import connection
 from siltlog.infra.redis.access import RedisAccess
 from siltlog.infra.redis.connection import RedisConnection, Script
@@ -47,6 +47,9 @@ class FakePartition:
 
     async def decided(self) -> Bounds:
         return self.bounds()
+
+    def sent(self, offset: int, end: int) -> Sequence[SentBatch]:
+        return ()
 
     async def read_head(
         self, offset: int, end: int, max_records: int, max_bytes: int, producers: bool = False

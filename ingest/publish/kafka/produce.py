@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from siltlog.infra import producer_names
 from siltlog.infra.arrow.partitioner import PARTITIONERS
 from siltlog.infra.errors import SiltlogError, problem
-from siltlog.infra.kafka.batch import BatchHead, Rejected, check, numbering
-from siltlog.infra.kafka.columns import Columns
+from siltlog.infra.kafka.batch import ATTRIBUTES, BatchHead, Rejected, check, numbering
+from siltlog.infra.kafka.columns import US_PER_MS, Columns
 from siltlog.infra.kafka.errors import KafkaError
 from siltlog.infra.limits import TURN_ITEMS
 from siltlog.ingest.log.topic import TopicLog
@@ -25,6 +25,8 @@ from siltlog.ingest.records.body import ROWS_MAX, Body
 
 INLINE_BYTES_MAX = 256 * 1024
 """What is larger is read on a thread."""
+SENT_BYTES_MAX = 4 * 1024
+"""Larger batches are not kept as they were sent: for a reader they are soon made, and copies of them cost memory."""
 
 
 @dataclass(slots=True)
@@ -126,6 +128,8 @@ class Produce:
                     f"{head.first_sequence} of epoch {head.producer_epoch} is not next in line",
                 )
         body = body_of(batch.partition, head, batch.columns, first)
+        if _is_as_sent(batch, head, body, topic):
+            body.sent = bytes(batch.records or b"")
         if "compact" in str(topic.config["cleanup.policy"]):
             check_tombstones(body)
         try:
@@ -141,6 +145,20 @@ class Produce:
             if wait is not None:
                 batch.told = (topic, wait)
             raise
+
+
+def _is_as_sent(batch: PartitionBatch, head: BatchHead, body: Body, topic: TopicLog) -> bool:
+    """Whether a batch is small, and a reader may have it as it was sent: the log has just what it says."""
+    raw, rows = batch.records, body.rows
+    if raw is None or rows is None or len(raw) > SENT_BYTES_MAX or topic.config["timestamp.type"] == "append":
+        return False
+    # Any attribute says that something is special, a codec foremost; records without a time get that of the append.
+    times = [time for time in rows.timestamps if time is not None]
+    return (
+        bytes(raw[ATTRIBUTES]) == b"\0\0"
+        and len(times) == body.count
+        and max(times) == head.max_timestamp_ms * US_PER_MS
+    )
 
 
 def _is_placed(body: Body, partition: int, topic: TopicLog) -> bool:

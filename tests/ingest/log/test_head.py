@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from siltlog.ingest.log.head import COALESCE_CHUNKS, Head, load
+from siltlog.infra.records import SentBatch
+from siltlog.ingest.log.head import COALESCE_CHUNKS, SENT_BYTES_MAX, SENT_OVERHEAD_BYTES, Head, load
 from siltlog.ingest.records.batch import LogBatch, record_batch
 from siltlog.ingest.wal import Location, SegmentGone
 
@@ -57,6 +59,7 @@ STEPS = st.lists(
         st.tuples(st.just("begin flush"), st.just(0)),
         st.tuples(st.just("end flush"), st.just(0)),
         st.tuples(st.just("evict"), st.integers(1, 40_000)),
+        st.tuples(st.just("keep"), st.integers(1, 40_000)),
     ),
     max_size=30,
 )
@@ -67,6 +70,7 @@ STEPS = st.lists(
 @given(STEPS, st.integers(0, 5))
 def test_all_it_covers_can_be_read(steps: list[tuple[str, int]], restored: int) -> None:
     head, frames, end, table_offset, flushing = Head(0), Frames(), 0, 0, 0
+    kept: deque[SentBatch] = deque()
     for _ in range(restored):
         batch = batch_of(end, 2)
         head.restore(end, batch.next_offset, frames.write(batch), 0.0)
@@ -86,12 +90,37 @@ def test_all_it_covers_can_be_read(steps: list[tuple[str, int]], restored: int) 
             frames.recycle(table_offset)
         elif step == "evict":
             head.evict(number)
+            kept.clear()
+        elif step == "keep":
+            batch = batch_of(end, 2)
+            head.append(batch, frames.write(batch), 0.0)
+            kept.append(SentBatch(end, 2, bytes(number)))
+            head.keep(kept[-1])
+            end = batch.next_offset
         assert head.end == end
         assert head.start <= table_offset
         assert read(head, frames, head.start, end) == list(range(head.start, end))
         assert read(head, frames, table_offset, end) == list(range(table_offset, end))
-        assert head.resident_bytes == sum(chunk.nbytes for chunk in head.chunks if chunk.batch is not None)
+        while sum(len(each.data) + SENT_OVERHEAD_BYTES for each in kept) > SENT_BYTES_MAX:
+            kept.popleft()
+        in_memory = sum(chunk.nbytes for chunk in head.chunks if chunk.batch is not None)
+        assert head.resident_bytes == in_memory + sum(len(each.data) + SENT_OVERHEAD_BYTES for each in kept)
+        assert all(head.sent(each.first_offset, each.next_offset) == [each] for each in kept)
         assert (head.unflushed_bytes > 0) == (table_offset < end)
+
+
+@pytest.mark.rule("KF29")
+def test_batches_as_they_were_sent_go_on_as_far_as_none_is_missing() -> None:
+    head = Head(0)
+    kept = [SentBatch(0, 2, b"a"), SentBatch(2, 1, b"b"), SentBatch(5, 3, b"c"), SentBatch(8, 1, b"d")]
+    for each in kept:
+        head.keep(each)
+    assert head.sent(0, 9) == kept[:2]
+    assert head.sent(2, 9) == kept[1:2]
+    assert head.sent(5, 9) == kept[2:]
+    # Not what begins before, or ends behind what may be seen.
+    assert head.sent(1, 9) == head.sent(3, 9) == head.sent(6, 8) == []
+    assert head.sent(5, 8) == kept[2:3]
 
 
 @pytest.mark.parametrize("evicted", [False, True])
