@@ -79,7 +79,7 @@ class KafkaFetch:
             if number % TURN_ITEMS == 0:
                 await asyncio.sleep(0)
         wanted = [each for each in found if not each.error]
-        by = self._codecs([each.asked.position.topic for each in wanted], codecs)
+        by = self._codecs(wanted, codecs)
         wait_ms = wait_ms if len(wanted) == len(found) else 0
         result = await self._fetcher.fetch(
             [each.asked.position for each in wanted],
@@ -100,10 +100,17 @@ class KafkaFetch:
             await asyncio.to_thread(_encode, wanted, result.partitions, by)
         return found
 
-    def _codecs(self, topics: Sequence[str], known: Collection[int]) -> list[int]:
+    def _codecs(self, wanted: Sequence[Fetched], known: Collection[int]) -> list[int]:
         """How the records of each are compressed: as its topic says, where the reader knows that."""
-        own = {topic: self._codec(topic, known) for topic in dict.fromkeys(topics)}
-        return [own[topic] for topic in topics]
+        by_topic: dict[str, int] = {}
+        codecs = []
+        for each in wanted:
+            topic = each.asked.position.topic
+            codec = by_topic.get(topic)
+            if codec is None:
+                codec = by_topic[topic] = self._codec(topic, known)
+            codecs.append(codec)
+        return codecs
 
     def _codec(self, topic: str, known: Collection[int]) -> int:
         try:

@@ -239,8 +239,7 @@ class Fetcher:
             bounds = self._find(part)[1].bounds()
         except SiltlogError:
             return True
-        settled = bounds.log_start_offset <= part.next_offset == visible_end(bounds, isolation)
-        return part.error is not None or not settled
+        return part.error is not None or not _is_at_end(part.next_offset, bounds, isolation)
 
     async def _far_heads(
         self,
@@ -285,6 +284,8 @@ class Fetcher:
                 require_read(grant, part.position.topic)
             topic, view = self._find(part)
             part.topic_id, part.bounds = topic.topic_id, view.bounds()
+            if not head and _is_at_end(part.next_offset, part.bounds, isolation):
+                return
             share = part.share
             read = await self._reader.read(
                 topic, view, part.next_offset, budget, share, isolation, head, producers, sent
@@ -320,6 +321,11 @@ class Fetcher:
         position = part.position
         topic = find_topic(self._log, position.topic, part.topic_id or position.topic_id)
         return topic, find_partition(topic, position.partition)
+
+
+def _is_at_end(offset: int, bounds: Bounds, isolation: Isolation) -> bool:
+    """Whether there is nothing to read from an offset, and nothing wrong with it."""
+    return bounds.log_start_offset <= offset == visible_end(bounds, isolation)
 
 
 def require_read(grant: Grant, topic: str) -> None:

@@ -4,6 +4,7 @@ Lives on the event loop; every mutable field has this one owner.
 """
 
 import asyncio
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from siltlog.infra.arrow.arrays import binary_array
+from siltlog.infra.arrow.arrays import binary_array, fixed_array
 from siltlog.infra.columns import TIMESTAMP
 from siltlog.infra.records import Bounds, SentBatch
 from siltlog.ingest.log.head import Chunk, Head, load
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 
 JOIN_BYTES_MAX = 64 * 1024
 """Batches above it are frames of their own: joining would copy them."""
-EXACT_BYTES_MIN = 16 * 1024
-"""Batches from it on may stay in the head as they are, and Arrow's builder leaves up to half of its memory unused."""
 
 
 class Piece(NamedTuple):
@@ -373,9 +372,9 @@ def _batch_of_rows(first_offset: int, pieces: list[Piece]) -> LogBatch:
     with_gaps = any(piece.producer is not None and piece.producer.skipped for piece in pieces)
     nbytes = sum(piece.nbytes for piece in pieces)
     columns = record_batch(
-        pa.array(rows.timestamps, TIMESTAMP),
-        binary_array(rows.values) if nbytes >= EXACT_BYTES_MIN else pa.array(rows.values, pa.binary()),
-        pa.array(rows.keys, pa.binary()) if any(key is not None for key in rows.keys) else None,
+        fixed_array(array("q", rows.timestamps), TIMESTAMP),
+        binary_array(rows.values),
+        binary_array(rows.keys) if any(key is not None for key in rows.keys) else None,
         headers_array(rows.headers),
         pa.array(rows.sequences, pa.int64()) if with_gaps else None,
     )

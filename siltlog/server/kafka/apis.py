@@ -1,7 +1,8 @@
 """The requests of one connection of Kafka: read, given to the handler of their API, and what that says written."""
 
 import asyncio
-from collections.abc import Awaitable, Collection, Mapping, MutableMapping
+import math
+from collections.abc import Awaitable, Mapping, MutableMapping
 from typing import Any
 
 from siltlog.infra.errors import SiltlogError
@@ -89,11 +90,13 @@ class Apis:
         assert not isinstance(answer, Waited)
         if answer is None:
             return None
-        if _is_large(answer):
+        pieces: Pieces
+        codes = _codes(answer, INLINE_ELEMENTS_MAX)
+        if codes is None:
             codes, pieces = await asyncio.to_thread(_written, key, version, correlation_id, answer)
         else:
-            codes, pieces = _written(key, version, correlation_id, answer)
-        for code in codes:
+            pieces = response_pieces(key, version, correlation_id, answer)
+        for code in codes or ():
             if code:
                 self._counts.failed(APIS[key].name, KafkaError(code).name)
         return pieces
@@ -152,33 +155,23 @@ class Apis:
         return [told]
 
 
-def _written(key: int, version: int, correlation_id: int, answer: Mapping[str, Any]) -> tuple[Collection[int], Pieces]:
+def _written(key: int, version: int, correlation_id: int, answer: Mapping[str, Any]) -> tuple[set[int] | None, Pieces]:
     return _codes(answer), response_pieces(key, version, correlation_id, answer)
 
 
-def _is_large(answer: Mapping[str, Any]) -> bool:
-    """Whether its lists, and those in them, have many elements in all."""
-    count = 0
-    for value in answer.values():
-        if type(value) is not list:
-            continue
-        count += len(value)
-        for each in value:
-            if count > INLINE_ELEMENTS_MAX:
-                return True
-            if isinstance(each, dict):
-                count += sum(len(inner) for inner in each.values() if type(inner) is list)
-    return count > INLINE_ELEMENTS_MAX
-
-
-def _codes(answer: Mapping[str, Any]) -> set[int]:
-    """The error codes that an answer has, wherever they are in it."""
+def _codes(answer: Mapping[str, Any], elements_max: float = math.inf) -> set[int] | None:
+    """The error codes that an answer has, wherever they are in it; None where its lists have more elements in all."""
     found: set[int] = set()
+    elements = 0
     waiting: list[Mapping[str, Any]] = [answer]
     while waiting:
         for name, value in waiting.pop().items():
             if name == "error_code":
                 found.add(value)
-            elif type(value) is list and value and isinstance(value[0], dict):
-                waiting += value
+            elif type(value) is list and value:
+                elements += len(value)
+                if elements > elements_max:
+                    return None
+                if isinstance(value[0], dict):
+                    waiting += value
     return found

@@ -187,7 +187,7 @@ class KafkaConnection(asyncio.Protocol):
             if len(self._buffer) > SMALL_BYTES:
                 # A request is under way, and enough of the next has come.
                 self._intake.pause("busy")
-        elif self._is_due():
+        elif self._due() is not None:
             self._arrival.set_result(None)
             self._arrival = None
 
@@ -208,22 +208,19 @@ class KafkaConnection(asyncio.Protocol):
         self._untaken.clear()
         self._wake()
 
-    def _length(self) -> int | None:
-        """The length of the frame that the buffer begins with; None where it is not known yet."""
-        if len(self._buffer) < LENGTH_BYTES:
-            return None
-        return int.from_bytes(self._buffer[:LENGTH_BYTES])
-
     def _is_too_long(self, length: int) -> bool:
         if length <= FRAME_BYTES_ALWAYS:
             return False
         largest = self._served.request_bytes()
         return length > (min(largest, LOGIN_BYTES_MAX) if self.awaits_login else largest)
 
-    def _is_due(self) -> bool:
-        """The buffer begins with a whole frame, or with one that is too long to be waited for."""
-        length = self._length()
-        return length is not None and (len(self._buffer) >= LENGTH_BYTES + length or self._is_too_long(length))
+    def _due(self) -> int | None:
+        """The length of the frame that the buffer begins with, once that is whole, or too long to be waited for."""
+        there = len(self._buffer) - LENGTH_BYTES
+        if there < 0:
+            return None
+        length = int.from_bytes(self._buffer[:LENGTH_BYTES])
+        return length if there >= length or self._is_too_long(length) else None
 
     # Requests and their answers.
 
@@ -257,13 +254,12 @@ class KafkaConnection(asyncio.Protocol):
             answering.end()
 
     async def _next_frame(self) -> bytes:
-        while not self._is_due():
+        while (length := self._due()) is None:
             if self._said_all:
                 self.shutdown()
             self._arrival = self._loop.create_future()
             self._intake.resume("busy")
             await self._arrival
-        length = self._length() or 0
         if self._is_too_long(length):
             # POST, and whatever else is no frame, would be one of more than a gigabyte.
             raise Ended("too_large")

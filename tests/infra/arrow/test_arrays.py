@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from siltlog.infra.arrow.arrays import binary_array, binary_values
+from siltlog.infra.arrow.arrays import FEW, binary_array, binary_values
 
-values = st.lists(st.none() | st.binary(max_size=5), max_size=12)
+values = st.lists(st.none() | st.binary(max_size=5), max_size=12) | st.lists(
+    st.binary(max_size=3), min_size=FEW - 1, max_size=FEW + 2
+)
 
 
 @given(values, st.integers(0, 12), st.integers(0, 12))
