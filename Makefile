@@ -41,7 +41,9 @@ setup: $(PACKAGES) ## Install what the project needs into .venv, once (about 1.1
 native: $(PACKAGES) ## Build the codec for Kafka's record batches with Rust's cargo, and install it into .venv; without it numpy does the work
 	@command -v cargo >/dev/null || { echo "make native needs Rust's cargo, 1.85 or newer, and there is none on PATH:" \
 		"install it with rustup, or on Debian 13 by apt-get install cargo." >&2; exit 1; }
-	@CARGO_TARGET_DIR="$(CURDIR)/build/native" $(PIP_INSTALL) --force-reinstall --no-deps ./native
+	@sh native/lock.sh
+	@PATH="$(abspath $(BIN)):$$PATH" CARGO_TARGET_DIR="$(CURDIR)/build/native" MATURIN_PEP517_ARGS=--locked \
+		$(PIP_INSTALL) --force-reinstall --no-deps --no-build-isolation ./native
 	@$(BIN)/python -c 'from siltlog.infra.kafka.native import CODEC; print(f"The codec of record batches is {CODEC}.")'
 
 demo: java $(JARS) ## Send a year of real flights through the whole system, with a crash in the middle
@@ -125,6 +127,8 @@ lock: $(PACKAGES) ## Pin what pyproject.toml asks for (ARGS=--upgrade for what i
 		set -- $$lock; name=$$1; shift; \
 		$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 			--no-annotate -c $(LOCK) "$$@" -o requirements/$$name.txt || exit 1; done
+	@if command -v cargo >/dev/null; then sh native/lock.sh --pin $(filter --upgrade,$(ARGS)); \
+	else echo "native/crates.lock stays as it is: there is no cargo on PATH." >&2; fi
 	@echo "Wrote $(LOCK) $(INSTALLER) $(IMAGE_LOCKS). Next: make test"
 
 java:

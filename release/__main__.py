@@ -1,6 +1,5 @@
 """`make release`: the distributions of this commit, their sums, bills of materials and notes, in dist/."""
 
-import json
 import subprocess
 import sys
 import tempfile
@@ -8,9 +7,11 @@ from pathlib import Path
 
 import click
 
-from release.bill import LOCKS, NoTool, bill, differences
+from release.bill import LOCKS, NoTool, bill, differences, written
 from release.checklist import missing, notes, version_of
-from release.distribution import SUMS, NotAlike, built_twice, sums
+from release.codec import codec_built_twice
+from release.crates import NotAllowed
+from release.distribution import SUMS, NotAlike, built_twice, sums, time_of
 from release.licences import allowed, licences
 
 TOP = Path(__file__).parents[1]
@@ -34,10 +35,12 @@ def main(folder: Path, rehearse: bool) -> None:
         raise click.ClickException(f"{folder} is not empty: what is in it might be taken for part of this release")
     try:
         with tempfile.TemporaryDirectory() as scratch:
-            made = built_twice(TOP, Path(scratch))
-        made |= _bills(folder)
-    except (NotAlike, NoTool) as error:
+            made = built_twice(TOP, Path(scratch) / "siltlog") | codec_built_twice(TOP, Path(scratch) / "codec")
+        made |= _bills()
+    except (NotAlike, NotAllowed, NoTool) as error:
         raise click.ClickException(str(error)) from None
+    except subprocess.CalledProcessError as error:
+        raise click.ClickException(f"{error}\n{_text(error.stderr)}") from None
     version = version_of(TOP)
     made[NOTES] = (notes((TOP / "CHANGELOG.md").read_text("utf-8"), version) + "\n").encode()
     for name, content in made.items():
@@ -46,11 +49,15 @@ def main(folder: Path, rehearse: bool) -> None:
     click.echo(f"{version} is in {folder}: {', '.join(sorted(made))}")
 
 
-def _bills(folder: Path) -> dict[str, bytes]:
+def _text(said: bytes | str) -> str:
+    return said if isinstance(said, str) else said.decode("utf-8", "replace")
+
+
+def _bills() -> dict[str, bytes]:
     made = {}
-    time_s = subprocess.run(["git", "log", "-1", "--format=%ct"], cwd=TOP, check=True, capture_output=True, text=True)
+    time_s = time_of(TOP, "HEAD")
     for name, lock in LOCKS.items():
-        document = bill(TOP, lock, time_s.stdout.strip())
+        document = bill(TOP, lock, time_s)
         found = differences(document, (TOP / lock).read_text("utf-8"))
         known = licences(component["name"] for component in document["components"])
         found += [
@@ -58,9 +65,7 @@ def _bills(folder: Path) -> dict[str, bytes]:
         ]
         if found:
             raise NotAlike(f"{lock}: {'; '.join(found)}")
-        made[f"siltlog-{version_of(TOP)}.{name}.cdx.json"] = (
-            json.dumps(document, indent=1, sort_keys=True) + "\n"
-        ).encode()
+        made[f"siltlog-{version_of(TOP)}.{name}.cdx.json"] = written(document)
     return made
 
 

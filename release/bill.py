@@ -75,6 +75,11 @@ def differences(document: dict[str, Any], lock: str) -> list[str]:
     return found
 
 
+def written(document: dict[str, Any]) -> bytes:
+    """A bill as its file has it."""
+    return (json.dumps(document, indent=1, sort_keys=True) + "\n").encode()
+
+
 def _hashes(component: dict[str, Any]) -> frozenset[str]:
     references = component.get("externalReferences", [])
     hashes = [each for reference in references for each in reference.get("hashes", [])]

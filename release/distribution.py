@@ -22,19 +22,26 @@ class NotAlike(Exception):
 
 def built_twice(top: Path, scratch: Path, commit: str = "HEAD") -> dict[str, bytes]:
     """The distributions of a commit by name. Raises NotAlike where two builds, or a wheel of the source, differ."""
-    found = [_built(_copied(top, scratch / str(turn), commit, turn), scratch, top, commit, turn) for turn in range(2)]
-    first, second = found
-    differing = sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name))
-    if differing:
-        raise NotAlike(f"two builds of {commit} differ in {', '.join(differing)}")
+    turns = range(len(MASKS))
+    first = alike(
+        commit, *(_built(copied(top, scratch / str(turn), commit, turn), scratch, top, commit, turn) for turn in turns)
+    )
     [source] = [name for name in first if name.endswith(".tar.gz")]
     [wheel] = [name for name in first if name.endswith(".whl")]
     with tarfile.open(fileobj=BytesIO(first[source])) as archive:
         unpack(archive, scratch / "source")
     [unpacked] = (scratch / "source").iterdir()
-    again = _run_build(unpacked, scratch / "of-source", ("wheel",), _time_of(top, commit), MASKS[0])
+    again = _run_build(unpacked, scratch / "of-source", ("wheel",), time_of(top, commit), MASKS[0])
     if again[wheel] != first[wheel]:
         raise NotAlike(f"{wheel} differs where it is built from {source}")
+    return first
+
+
+def alike(commit: str, first: dict[str, bytes], second: dict[str, bytes]) -> dict[str, bytes]:
+    """What both builds of a commit made. Raises NotAlike where they differ."""
+    differing = sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name))
+    if differing:
+        raise NotAlike(f"two builds of {commit} differ in {', '.join(differing)}")
     return first
 
 
@@ -43,7 +50,8 @@ def sums(distributions: dict[str, bytes]) -> str:
     return "".join(f"{hashlib.sha256(distributions[name]).hexdigest()}  {name}\n" for name in sorted(distributions))
 
 
-def _time_of(top: Path, commit: str) -> str:
+def time_of(top: Path, commit: str) -> str:
+    """When a commit was made, in seconds of Unix."""
     return _git(top, "log", "-1", "--format=%ct", commit).decode().strip()
 
 
@@ -51,8 +59,8 @@ def _git(top: Path, *arguments: str) -> bytes:
     return subprocess.run(["git", *arguments], cwd=top, check=True, capture_output=True).stdout
 
 
-def _copied(top: Path, folder: Path, commit: str, turn: int) -> Path:
-    """The files of the commit, and beside them what an earlier run of the code leaves."""
+def copied(top: Path, folder: Path, commit: str, turn: int) -> Path:
+    """A copy of the files of the commit, and beside them what an earlier run of the code leaves."""
     folder.mkdir(parents=True)
     with tarfile.open(fileobj=BytesIO(_git(top, "archive", commit))) as archive:
         unpack(archive, folder)
@@ -68,7 +76,7 @@ def _copied(top: Path, folder: Path, commit: str, turn: int) -> Path:
 
 
 def _built(copy: Path, scratch: Path, top: Path, commit: str, turn: int) -> dict[str, bytes]:
-    return _run_build(copy, scratch / f"built-{turn}", ("sdist", "wheel"), _time_of(top, commit), MASKS[turn])
+    return _run_build(copy, scratch / f"built-{turn}", ("sdist", "wheel"), time_of(top, commit), MASKS[turn])
 
 
 def _run_build(source: Path, folder: Path, targets: tuple[str, ...], time_s: str, mask: int) -> dict[str, bytes]:

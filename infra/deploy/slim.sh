@@ -16,5 +16,9 @@ for packages in "$1"/lib/python3.*/site-packages; do
   done
 done
 "$1"/bin/python -m compileall -q -j 0 "$1"/lib
-# A library that another needs is missed here, and not where it runs.
+# A library that another needs is missed here, and not where it runs. So is a codec that does not load: the server would
+# go on with numpy and say so in its log alone.
 "$1"/bin/python -c 'import pyarrow.dataset, pyarrow.fs, siltlog.server.wiring'
+for codec in "$1"/lib/python3.*/site-packages/siltlog_native; do
+  [ ! -d "$codec" ] || "$1"/bin/python -c 'import siltlog_native'
+done

@@ -3,13 +3,17 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from images import Builder, Container, Image
+from confluent_kafka import Consumer as KafkaConsumer
+from confluent_kafka import Producer as KafkaProducer
+from images import NATIVE, Builder, Container, Image, checked
 from ports import free_port
 
 from siltlog import Admin, Consumer, Producer
@@ -18,6 +22,8 @@ MB = 1_000_000
 SERVER_PACKED_MAX = 350 * MB
 SERVER_UNPACKED_MAX = 680 * MB
 PIPELINES_PACKED_MAX = 1_100 * MB
+RECORDS = 1_000
+VERSION_OF_CODEC = tomllib.loads((NATIVE / "Cargo.toml").read_text("utf-8"))["package"]["version"]
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(2400), pytest.mark.slow]
 
 
@@ -38,8 +44,36 @@ def base(builder: Builder) -> str:
 
 
 @pytest.fixture(scope="module")
-def server(builder: Builder, base: str) -> Image:
-    return builder.build("server", base, builder.wheels(base))
+def rust(builder: Builder) -> str | None:
+    """A ground with Rust, made of the toolchain of this machine; None where that is none of rustup's."""
+    if shutil.which("cargo") is None or shutil.which("rustc") is None:
+        return None
+    sysroot = Path(checked("rustc", "--print", "sysroot").strip())
+    return builder.rust(sysroot) if (sysroot / "bin" / "cargo").exists() and sysroot != Path("/usr") else None
+
+
+@pytest.fixture(scope="module")
+def server(builder: Builder, base: str, rust: str | None) -> Image:
+    """What is built by default; where there is no Rust to build it with, that with numpy's codec."""
+    wheels = builder.wheels(base)
+    if rust is None:
+        return builder.build("server", base, wheels, "--build-arg", "CODEC=numpy")
+    crates = f"{builder.crates()}:/.cargo:ro"
+    return builder.build("server", base, wheels, "--build-arg", f"RUST={rust}", "--volume", crates)
+
+
+@pytest.fixture(scope="module")
+def native(server: Image, rust: str | None) -> Image:
+    if rust is None:
+        pytest.skip("the codec is built by a toolchain of rustup's, and there is none on PATH")
+    return server
+
+
+@pytest.fixture(scope="module")
+def plain(builder: Builder, base: str) -> Image:
+    """It is built where there is no Rust."""
+    chosen = ("--build-arg", "CODEC=numpy", "--build-arg", "RUST=localhost/there-is-none")
+    return builder.build("server", base, builder.wheels(base), *chosen, tag="plain")
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +120,51 @@ def test_the_server_image_has_no_java_no_spark_no_pip_and_only_bytecode_of_its_o
     compiled = {path.parent.parent / f"{path.name.split('.')[0]}.py" for path in (packages / "siltlog").rglob("*.pyc")}
     assert sources - compiled == set()
     assert [path for path in packages.rglob("*") if path.lstat().st_uid != 0] == []  # the server cannot change itself
+
+
+def test_the_server_image_has_the_native_codec_and_nothing_else_of_rust(
+    native: Image, volume: Path, tmp_path: Path
+) -> None:
+    port, listen = free_port(), f"127.0.0.1:{free_port()}"
+    container = Container(
+        native, volume, tmp_path / "run", environment={**on_loopback(port), "SILT_KAFKA_LISTEN": listen}
+    )
+    try:
+        container.wait_for("Kafka's protocol is served")
+        assert re.search(rf"\bcodec\W+siltlog-native {VERSION_OF_CODEC}\b", container.said()), container.said()
+        with Admin(f"http://127.0.0.1:{port}") as admin:
+            admin.create_topic("orders", partitions=1)
+        producer = KafkaProducer({"bootstrap.servers": listen, "compression.type": "zstd"})
+        for number in range(RECORDS):
+            producer.produce("orders", str(number))
+        assert producer.flush(60) == 0
+        consumer = KafkaConsumer({"bootstrap.servers": listen, "group.id": "g", "auto.offset.reset": "earliest"})
+        consumer.subscribe(["orders"])
+        got = sorted(int(message.value()) for message in consumer.consume(RECORDS, 60))
+        consumer.close()
+        assert got == list(range(RECORDS))
+    finally:
+        container.kill()
+    left = {"cargo", "rustc", "maturin"}
+    assert [path for path in native.root.rglob("*") if path.name in left or path.suffix in (".rs", ".rlib")] == []
+
+
+def test_an_image_without_the_codec_is_built_without_rust(plain: Image, tmp_path: Path, volume: Path) -> None:
+    assert list(plain.root.glob("opt/siltlog/lib/python3.*/site-packages/siltlog_native*")) == []
+    port, listen = free_port(), f"127.0.0.1:{free_port()}"
+    container = Container(
+        plain, volume, tmp_path / "run", environment={**on_loopback(port), "SILT_KAFKA_LISTEN": listen}
+    )
+    try:
+        container.wait_for("Kafka's protocol is served")
+        assert re.search(r"\bcodec\W+numpy\b", container.said()), container.said()
+    finally:
+        container.kill()
+
+
+def test_a_codec_that_there_is_not_ends_the_build(builder: Builder, base: str) -> None:
+    with pytest.raises(AssertionError, match="codec-rust"):
+        builder.build("server", base, builder.wheels(base), "--build-arg", "CODEC=rust", tag="none")
 
 
 def test_the_server_image_is_small(server: Image, record_property: Callable[[str, object], None]) -> None:

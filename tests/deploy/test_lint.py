@@ -18,7 +18,7 @@ def said(*command: str | Path) -> str:
 
 def scripts() -> list[Path]:
     """Every shell script of the repository's own, by its first line."""
-    rooms = [TOP / ".ci", DEPLOY, TOP / "terraform", TOP / "tests" / "deploy"]
+    rooms = [TOP / ".ci", DEPLOY, TOP / "native", TOP / "terraform", TOP / "tests" / "deploy"]
     files = [
         *TOP.glob("*.sh"),
         *(path for room in rooms for path in room.rglob("*") if path.is_file() and path.suffix != ".tftpl"),

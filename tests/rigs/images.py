@@ -12,14 +12,22 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 TOP = Path(__file__).parents[2]
 DOCKERFILE = TOP / "infra" / "deploy" / "Dockerfile"
+NATIVE = TOP / "native"
 LOCKS = ("build", "server", "pipelines")
 AUTHORITIES = Path("/etc/ssl/certs")
 AUTHORITIES_OF_JAVA = AUTHORITIES / "java" / "cacerts"
 PACKAGES = ("python3", "python3-venv", "ca-certificates")
+LINKER = ("gcc", "libc6-dev")
+CONFIG_OF_CARGO = """[source.crates-io]
+replace-with = "vendored"
+[source.vendored]
+directory = "/.cargo/vendor"
+"""
 LEFT_OUT = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*")
 
 
@@ -67,17 +75,41 @@ class Builder:
 
     def base(self) -> str:
         """A Debian with Python and little else."""
+        container = self._debian(PACKAGES)
+        self("commit", "--quiet", "--rm", container, "base")
+        return "localhost/base"
+
+    def rust(self, sysroot: Path) -> str:
+        """A Debian with a linker and the toolchain of this machine that rustup has in `sysroot`; it has no Python."""
+        container = self._debian(LINKER)
+        self("copy", "--quiet", container, sysroot / "bin" / "cargo", sysroot / "bin" / "rustc", "/usr/local/bin/")
+        self("copy", "--quiet", container, sysroot / "lib", "/usr/local/lib")
+        self("commit", "--quiet", "--rm", container, "rust")
+        return "localhost/rust"
+
+    def _debian(self, packages: Sequence[str]) -> str:
         options = [f"--dpkgopt=path-exclude={each}" for each in LEFT_OUT]
 
         def make(path: Path) -> None:
-            packages = f"--include={','.join(PACKAGES)}"
-            checked("mmdebstrap", "--variant=minbase", "--format=tar", *options, packages, "bookworm", path)
+            included = f"--include={','.join(packages)}"
+            checked("mmdebstrap", "--variant=minbase", "--format=tar", *options, included, "bookworm", path)
 
-        archive = kept(self._cache, f"bookworm-{digest(*PACKAGES, *LEFT_OUT)}.tar", make)
+        archive = kept(self._cache, f"bookworm-{digest(*packages, *LEFT_OUT)}.tar", make)
         container = self("from", "scratch")
         self("add", "--quiet", container, archive, "/")
-        self("commit", "--quiet", "--rm", container, "base")
-        return "localhost/base"
+        return container
+
+    def crates(self) -> Path:
+        """A folder that is cargo's configuration in a build without a network, with the crates that the lock names."""
+
+        def make(path: Path) -> None:
+            with TemporaryDirectory() as folder:
+                source = shutil.copytree(NATIVE, Path(folder) / "native")
+                checked("sh", source / "lock.sh")
+                checked("cargo", "vendor", "--quiet", "--locked", path / "vendor", cwd=source)
+            (path / "config.toml").write_text(CONFIG_OF_CARGO, "utf-8")
+
+        return kept(self._cache, f"crates-{digest((NATIVE / 'crates.lock').read_text('utf-8'))}", make)
 
     def wheels(self, base: str) -> Path:
         """A folder with the files that the locks name, for the Python of `base`."""
@@ -110,16 +142,17 @@ class Builder:
 
         return kept(self._cache, f"wheels-{digest(*texts)}", make)
 
-    def build(self, target: str, base: str, wheels: Path) -> "Image":
+    def build(self, target: str, base: str, wheels: Path, *more: str, tag: str = "") -> "Image":
+        """The image of a target; `more` are options of the build."""
         # Whom this machine trusts: what is downloaded may come by way of a mirror.
         trusted = f"-Djavax.net.ssl.trustStore=/authorities/{AUTHORITIES_OF_JAVA.name}"
         self(
-            *("bud", "--quiet", "--layers", "--format", "docker", "--target", target, "--tag", target),
+            *("bud", "--quiet", "--layers", "--format", "docker", "--target", target, "--tag", tag or target),
             *("--build-arg", f"BASE={base}", "--build-arg", "PIP_NO_INDEX=1", "--build-arg", "PIP_FIND_LINKS=/wheels"),
             *("--build-arg", f"JAVA_TOOL_OPTIONS={trusted}", "--volume", f"{wheels}:/wheels:ro"),
-            *("--volume", f"{AUTHORITIES_OF_JAVA.parent}:/authorities:ro", "--file", DOCKERFILE, TOP),
+            *("--volume", f"{AUTHORITIES_OF_JAVA.parent}:/authorities:ro", *more, "--file", DOCKERFILE, TOP),
         )
-        name = f"localhost/{target}"
+        name = f"localhost/{tag or target}"
         container = self("from", "--pull-never", name)
         root = Path(self("mount", container))
         inspected = json.loads(self("inspect", "--type", "image", name))
