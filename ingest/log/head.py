@@ -25,7 +25,8 @@ CHUNK_OVERHEAD_BYTES = 2_500
 RUN_BYTES = 230
 """One of a batch's runs takes so much, with the id and the sequence it names."""
 SENT_BYTES_MAX = 32 * 1024
-"""Of the newest batches as they were sent so much is kept: what a reader that keeps up has not read."""
+"""Of the newest batches as they were sent so much is kept: what a reader that keeps up has not read. None are kept once
+so much has come since somebody asked for them."""
 SENT_OVERHEAD_BYTES = 150
 """One of them takes so much beside its bytes."""
 FRAME_BYTES = 48
@@ -115,6 +116,8 @@ class Head:
         self._appended_since_merge = 0
         self._sent: deque[SentBatch] = deque()
         self._sent_bytes = 0
+        self._unasked_bytes = SENT_BYTES_MAX
+        """What came since somebody asked for what is kept as it was sent."""
 
     @property
     def start(self) -> int:
@@ -137,19 +140,35 @@ class Head:
             self.oldest_unflushed_seconds = now_seconds
         self._coalesce()
 
+    @property
+    def keeps_sent(self) -> bool:
+        """Whether batches are kept as they were sent."""
+        return self._unasked_bytes < SENT_BYTES_MAX
+
     def keep(self, sent: SentBatch) -> None:
         """Keeps a batch of the newest records as it was sent, too; older ones go for it."""
+        nbytes = len(sent.data) + SENT_OVERHEAD_BYTES
+        self._unasked_bytes += nbytes
+        if not self.keeps_sent:
+            self._drop_sent()
+            return
         self._sent.append(sent)
-        self._count_sent(len(sent.data) + SENT_OVERHEAD_BYTES)
+        self._count_sent(nbytes)
         while self._sent_bytes > SENT_BYTES_MAX:
             self._count_sent(-len(self._sent.popleft().data) - SENT_OVERHEAD_BYTES)
+
+    def _drop_sent(self) -> None:
+        self._sent.clear()
+        self._count_sent(-self._sent_bytes)
 
     def _count_sent(self, nbytes: int) -> None:
         self._sent_bytes += nbytes
         self.resident_bytes += nbytes
 
     def sent(self, offset: int, end: int) -> list[SentBatch]:
-        """The batches that are kept as they were sent, contiguous from `offset`, below `end`."""
+        """The batches that are kept as they were sent, contiguous from `offset`, below `end`. From now on such are
+        kept."""
+        self._unasked_bytes = 0
         found: list[SentBatch] = []
         for each in reversed(self._sent):
             if each.first_offset < offset:
@@ -209,8 +228,7 @@ class Head:
     def evict(self, bytes_wanted: int) -> int:
         """Drops the oldest resident records until `bytes_wanted` are free; how many bytes became free."""
         freed = self._sent_bytes
-        self._sent.clear()
-        self._count_sent(-freed)
+        self._drop_sent()
         for chunk in list(self.chunks):
             if freed >= bytes_wanted:
                 break

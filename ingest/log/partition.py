@@ -157,7 +157,7 @@ class PartitionLog:
         if not self._pending:
             self._pending_first = first
         self._pending.append(piece)
-        if piece.sent is not None:
+        if piece.sent is not None and self.head.keeps_sent:
             self._sent.append(SentBatch(first, piece.rows, piece.sent))
         return first
 

@@ -128,7 +128,7 @@ class Produce:
                     f"{head.first_sequence} of epoch {head.producer_epoch} is not next in line",
                 )
         body = body_of(batch.partition, head, batch.columns, first)
-        if _is_as_sent(batch, head, body, topic):
+        if log.head.keeps_sent and _is_as_sent(batch, head, body, topic):
             body.sent = bytes(batch.records or b"")
         if "compact" in str(topic.config["cleanup.policy"]):
             check_tombstones(body)

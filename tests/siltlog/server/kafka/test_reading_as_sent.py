@@ -15,6 +15,12 @@ Both = tuple[Http, str, Any]
 BYTES_MAX = 1 << 20
 
 
+def followed(tape: Tape, topic: str) -> None:
+    """Has a reader at the end of a topic, by a first record: from then on batches are kept as they are sent."""
+    sent(tape, topic, batch(b"first"))
+    assert values_of(fetched(tape, topic, 0)) == [(0, b"first")]
+
+
 def sent(tape: Tape, topic: str, records: bytes) -> int:
     """Publishes a batch, and gives the offset of its first record."""
     part = the_part(tape.ask(PRODUCE, 9, **publish(topic, records)))
@@ -60,15 +66,16 @@ def test_batches_come_as_they_were_sent(both: Both) -> None:
     http.create("alone", 1)
     batches = [numbered(batch(b"a", b"b"), 5, 0, 0), batch(b"c"), numbered(batch(b"d"), 5, 0, 2)]
     with Tape(bootstrap) as tape:
+        followed(tape, "alone")
         offsets = [sent(tape, "alone", each) for each in batches]
-        assert offsets == [0, 2, 3]
+        assert offsets == [1, 3, 4]
         whole = [placed(each, offset) for each, offset in zip(batches, offsets, strict=True)]
-        assert fetched(tape, "alone", 0) == b"".join(whole)
-        assert fetched(tape, "alone", 2) == b"".join(whole[1:])
+        assert fetched(tape, "alone", 1) == b"".join(whole)
+        assert fetched(tape, "alone", 3) == b"".join(whole[1:])
         # One that was sent twice is there once.
-        assert sent(tape, "alone", batches[2]) == 3
-        assert fetched(tape, "alone", 3) == whole[2]
-    assert [message.value() for message in read(bootstrap, "alone", 4)] == [b"a", b"b", b"c", b"d"]
+        assert sent(tape, "alone", batches[2]) == 4
+        assert fetched(tape, "alone", 4) == whole[2]
+    assert [message.value() for message in read(bootstrap, "alone", 4, offset=1)] == [b"a", b"b", b"c", b"d"]
 
 
 def test_as_much_comes_as_was_asked_for(both: Both) -> None:
@@ -76,38 +83,55 @@ def test_as_much_comes_as_was_asked_for(both: Both) -> None:
     http.create("limits", 1)
     batches = [batch(b"a" * 500), batch(b"b" * 500), batch(b"c" * 500)]
     with Tape(bootstrap) as tape:
+        followed(tape, "limits")
         for each in batches:
             sent(tape, "limits", each)
         two = 2 * len(batches[0]) + 10
-        assert values_of(fetched(tape, "limits", 0, max_bytes=two)) == [(0, b"a" * 500), (1, b"b" * 500)]
-        assert values_of(fetched(tape, "limits", 0, partition_max_bytes=two)) == [(0, b"a" * 500), (1, b"b" * 500)]
+        assert fetched(tape, "limits", 1, max_bytes=two) == placed(batches[0], 1) + placed(batches[1], 2)
+        assert fetched(tape, "limits", 1, partition_max_bytes=two) == placed(batches[0], 1) + placed(batches[1], 2)
         # The first is given, whatever it takes.
-        assert values_of(fetched(tape, "limits", 1, max_bytes=1)) == [(1, b"b" * 500)]
+        assert values_of(fetched(tape, "limits", 2, max_bytes=1)) == [(2, b"b" * 500)]
 
 
 def test_many_batches_come_as_one(both: Both) -> None:
     http, bootstrap, _ = both
     http.create("many", 1)
     with Tape(bootstrap) as tape:
+        followed(tape, "many")
         for number in range(SENT_BATCHES_MAX + 1):
             sent(tape, "many", batch(b"%d" % number))
-        assert HEAD.unpack_from(fetched(tape, "many", 0))[-1] == SENT_BATCHES_MAX + 1
-        assert len(values_of(fetched(tape, "many", 1))) == SENT_BATCHES_MAX
-        assert HEAD.unpack_from(fetched(tape, "many", 1))[-1] == 1
+        assert HEAD.unpack_from(fetched(tape, "many", 1))[-1] == SENT_BATCHES_MAX + 1
+        assert len(values_of(fetched(tape, "many", 2))) == SENT_BATCHES_MAX
+        assert HEAD.unpack_from(fetched(tape, "many", 2))[-1] == 1
 
 
 def test_from_the_middle_of_a_batch_and_between_others_records_are_the_same(both: Both) -> None:
     http, bootstrap, _ = both
     http.create("mixed", 1)
     with Tape(bootstrap) as tape:
+        followed(tape, "mixed")
         sent(tape, "mixed", batch(b"a", b"b", b"c"))
         http.publish("mixed", {"value": "d", "partition": 0})
         last = batch(b"e")
         sent(tape, "mixed", last)
-        every = [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d"), (4, b"e")]
-        for offset in range(5):
+        every = [(0, b"first"), (1, b"a"), (2, b"b"), (3, b"c"), (4, b"d"), (5, b"e")]
+        for offset in range(6):
             assert values_of(fetched(tape, "mixed", offset)) == every[offset:]
-        assert fetched(tape, "mixed", 4) == placed(last, 4)
+        assert fetched(tape, "mixed", 5) == placed(last, 5)
+
+
+def test_what_nobody_asks_for_is_not_kept_as_it_was_sent(both: Both) -> None:
+    http, bootstrap, _ = both
+    http.create("unread", 1)
+    records = numbered(batch(b"a" * 3_000), 9, 0, 0)
+    with Tape(bootstrap) as tape:
+        sent(tape, "unread", records)
+        assert HEAD.unpack_from(fetched(tape, "unread", 0))[9] == -1, "nobody had asked before"
+        for number in range(1, 20):
+            sent(tape, "unread", numbered(batch(b"a" * 3_000), 9, 0, number))
+        assert HEAD.unpack_from(fetched(tape, "unread", 19))[9] == -1, "nobody has asked for long"
+        sent(tape, "unread", numbered(batch(b"a" * 3_000), 9, 0, 20))
+        assert HEAD.unpack_from(fetched(tape, "unread", 20))[9] == 9
 
 
 @pytest.mark.parametrize(
@@ -124,10 +148,11 @@ def test_what_would_differ_is_encoded_anew(both: Both, topic: str, config: dict[
     http, bootstrap, _ = both
     http.create(topic, 1, **config)
     with Tape(bootstrap) as tape:
+        followed(tape, topic)
         sent(tape, topic, numbered(records, 7, 0, 0))
-        came = fetched(tape, topic, 0)
+        came = fetched(tape, topic, 1)
     fields = HEAD.unpack_from(came)
     assert fields[9:12] == (-1, -1, -1), "it has the numbers of its producer"
     assert (fields[5] != 0) == ("fetch.compression" in config)
     assert fields[7] == fields[8] > 0
-    assert values_of(came) == [(0, check(records, BYTES_MAX).content.lists().values[0])]
+    assert values_of(came) == [(1, check(records, BYTES_MAX).content.lists().values[0])]
