@@ -48,6 +48,8 @@ class SentBatch(msgspec.Struct, frozen=True, gc=False):
 
     first_offset: int
     num_rows: int
+    nbytes: int
+    """About what the records take, however they are read."""
     data: bytes
     """Not compressed, and with the times that are stored."""
 

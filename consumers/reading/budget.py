@@ -23,6 +23,8 @@ _INT32 = Struct("=i")
 HEAD_MARGIN = 9 / 8
 """A head is asked for so many times what a reply takes of it: it counts bytes by another measure, and is asked once."""
 
+SENT_BATCHES_MAX = 8
+"""So many batches of a partition are given as they were sent, and more are joined."""
 READ_RECORDS_MAX = 500
 """The most records of one read for a stream, whose reader takes them as they come."""
 READ_BYTES_MAX = 256 * 1024
@@ -122,14 +124,14 @@ class Budget:
 
     def take_sent(self, batch: SentBatch, share: "Share") -> bool:
         """Takes a batch as it was sent, where it fits whole."""
-        nbytes = len(batch.data)
-        if batch.num_rows > self.records_left or nbytes > _bytes_left(self, share):
+        if batch.num_rows > self.records_left or batch.nbytes > _bytes_left(self, share):
             return False
         if self._held is not None:
-            if nbytes * REPLY_COPIES > self._held.room():
+            if len(batch.data) * REPLY_COPIES > self._held.room():
                 return False
-            self._held.take(nbytes * REPLY_COPIES)
-        self._took(batch.num_rows, nbytes, share)
+            self._held.take(len(batch.data) * REPLY_COPIES)
+        share.sent_left -= 1
+        self._took(batch.num_rows, batch.nbytes, share)
         return True
 
     def _took(self, count: int, nbytes: int, share: "Share") -> None:
@@ -147,6 +149,7 @@ class Share:
         self.bytes_left = max_bytes
         self.bytes_taken = 0
         self.spent = False
+        self.sent_left = SENT_BATCHES_MAX
 
     def took(self, nbytes: int) -> None:
         self.bytes_taken += nbytes

@@ -24,8 +24,6 @@ from siltlog.infra.table.snapshot import TableSnapshot
 Isolation = Literal["wal", "table"]
 ISOLATIONS: tuple[Isolation, ...] = ("wal", "table")
 
-SENT_BATCHES_MAX = 8
-"""So many batches of a partition are given as they were sent, and more are joined."""
 AHEAD_FILES_MAX = 4
 """How many files a read begins to read before it has come to them."""
 
@@ -194,7 +192,7 @@ def _take_sent(view: PartitionView, read: PartitionRead, end: int, budget: Budge
     batch that takes less time, and fewer bytes."""
     first = read.next_offset
     batches = view.sent(first, end)
-    if len(batches) > SENT_BATCHES_MAX:
+    if len(batches) > share.sent_left:
         return False
     for batch in batches:
         if not budget.take_sent(batch, share):

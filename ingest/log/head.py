@@ -166,8 +166,12 @@ class Head:
         self.resident_bytes += nbytes
 
     def sent(self, offset: int, end: int) -> list[SentBatch]:
-        """The batches that are kept as they were sent, contiguous from `offset`, below `end`. From now on such are
-        kept."""
+        """The batches that are kept as they were sent, contiguous from `offset`, below `end`.
+
+        From now on such are kept, unless who asks is behind them.
+        """
+        if offset < (self._sent[0].first_offset if self._sent else self.start):
+            return []
         self._unasked_bytes = 0
         found: list[SentBatch] = []
         for each in reversed(self._sent):

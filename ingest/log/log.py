@@ -194,8 +194,8 @@ class Log:
                 ack, end = _seen_before(part, log.sequencer)
             else:
                 sent = body.sent if new.count == body.count else None
-                piece = Piece(new.count, new.records, body.nbytes * new.count // body.count, part.batch, sent)
-                first = log.add(piece, now_us)
+                piece = Piece(new.count, new.records, body.nbytes * new.count // body.count, part.batch)
+                first = log.add(piece, now_us, sent)
                 self.group_commit.add(log, share)
                 end = first + new.count
                 places = ((None, part.seen), (first, new.count)) if part.seen else None

@@ -5,7 +5,6 @@ Lives on the event loop; every mutable field has this one owner.
 
 import asyncio
 from array import array
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -49,8 +48,6 @@ class Piece(NamedTuple):
     records: Rows | pa.RecordBatch
     nbytes: int
     producer: ProducerBatch | None
-    sent: bytes | None = None
-    """The batch that these records are, as it was sent."""
 
 
 class Offsets(msgspec.Struct, frozen=True, gc=False):
@@ -101,8 +98,6 @@ class PartitionLog:
         """The offset that the producer object beside the table covers, -1 before there is one."""
         self._pending: list[Piece] = []
         self._pending_first = 0
-        self._sent: deque[SentBatch] = deque()
-        """Of what was added and is not synced."""
         self._wal = wal
         self._subscribers: set[Callable[[], None]] = set()
         self._table_waiters = Waiters()
@@ -151,14 +146,15 @@ class PartitionLog:
         """The object beside the table tells of the producers of everything below."""
         self.state_offset = offset
 
-    def add(self, piece: Piece, now_us: int) -> int:
-        """Sequences a piece and keeps it for the next group commit; its first offset."""
+    def add(self, piece: Piece, now_us: int, sent: bytes | None = None) -> int:
+        """Sequences a piece and keeps it for the next group commit; its first offset. `sent` is its batch."""
         first = self.sequencer.append(piece.rows, piece.producer, now_us, self.offsets.submitted)
         if not self._pending:
             self._pending_first = first
         self._pending.append(piece)
-        if piece.sent is not None and self.head.keeps_sent:
-            self._sent.append(SentBatch(first, piece.rows, piece.sent))
+        if sent is not None:
+            # Nobody is given it before it is shown: readers ask for what is below that.
+            self.head.keep(SentBatch(first, piece.rows, piece.nbytes, sent))
         return first
 
     def take_pending(self) -> list[LogBatch]:
@@ -180,8 +176,6 @@ class PartitionLog:
     def synced(self, batch: LogBatch, frame: Location, now_seconds: float) -> None:
         self.head.append(batch, frame, now_seconds)
         before, synced = self.offsets, batch.next_offset
-        while self._sent and self._sent[0].first_offset < synced:
-            self.head.keep(self._sent.popleft())
         shown = synced if self.topic.shows_synced else before.shown
         self.offsets = Offsets(before.log_start, before.table, shown, synced, before.submitted)
         self._synced_waiters.reached(synced)

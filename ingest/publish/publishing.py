@@ -159,7 +159,7 @@ class Publishing:
             level = _reached(topic, level)
         appended = self._log.append(topic, body, by.who, by.placed_by, written=level == "written")
         # Its values would keep all that was read until the answer; the log has its own copy.
-        body.plain = None
+        body.plain = body.sent = None
         return Published(topic, body, by, level, appended)
 
     async def acknowledged(self, published: Published, timeout_ms: int) -> Published:

@@ -99,7 +99,7 @@ def test_all_it_covers_can_be_read(steps: list[tuple[str, int]], restored: int) 
         elif step == "keep":
             batch = batch_of(end, 2)
             head.append(batch, frames.write(batch), 0.0)
-            sent = SentBatch(end, 2, bytes(number))
+            sent = SentBatch(end, 2, number, bytes(number))
             unasked += len(sent.data) + SENT_OVERHEAD_BYTES
             kept.append(sent)
             if unasked >= SENT_BYTES_MAX:
@@ -122,7 +122,7 @@ def test_all_it_covers_can_be_read(steps: list[tuple[str, int]], restored: int) 
 def test_batches_as_they_were_sent_go_on_as_far_as_none_is_missing() -> None:
     head = Head(0)
     assert head.sent(0, 0) == []
-    kept = [SentBatch(0, 2, b"a"), SentBatch(2, 1, b"b"), SentBatch(5, 3, b"c"), SentBatch(8, 1, b"d")]
+    kept = [SentBatch(first, rows, 1, b"a") for first, rows in ((0, 2), (2, 1), (5, 3), (8, 1))]
     for each in kept:
         head.keep(each)
     assert head.sent(0, 9) == kept[:2]

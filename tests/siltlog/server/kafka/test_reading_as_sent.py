@@ -1,12 +1,13 @@
 """Readers that keep up get small batches as they were sent, and records encoded anew wherever those would differ."""
 
+from select import select
 from typing import Any
 
 import pytest
 from http_rig import Http
 from kafka_rig import FETCH, PRODUCE, Tape, batch, fetch, numbered, publish, read, the_part
 
-from siltlog.consumers.reading.reader import SENT_BATCHES_MAX
+from siltlog.consumers.reading.budget import SENT_BATCHES_MAX
 from siltlog.infra.kafka.batch import CRC_START, HEAD, check
 from siltlog.infra.store.checksum import crc32c
 
@@ -103,6 +104,25 @@ def test_many_batches_come_as_one(both: Both) -> None:
         assert HEAD.unpack_from(fetched(tape, "many", 1))[-1] == SENT_BATCHES_MAX + 1
         assert len(values_of(fetched(tape, "many", 2))) == SENT_BATCHES_MAX
         assert HEAD.unpack_from(fetched(tape, "many", 2))[-1] == 1
+
+
+def test_an_answer_that_waited_joins_what_came_one_by_one(both: Both) -> None:
+    http, bootstrap, _ = both
+    http.create("waited", 1)
+    with Tape(bootstrap) as tape, Tape(bootstrap) as reader:
+        followed(tape, "waited")
+        reader.send(FETCH, 11, **fetch("waited", 1, min_bytes=8_000, max_wait_ms=60_000))
+        published = 0
+        while not select([reader.socket], [], [], 0)[0]:
+            sent(tape, "waited", batch(b"a" * 100))
+            published += 1
+        came = bytes(the_part(reader.answer(FETCH, 11))["records"])
+    assert 5 * SENT_BATCHES_MAX < len(values_of(came)) <= published
+    heads = []
+    while came:
+        heads.append(HEAD.unpack_from(came))
+        came = came[heads[-1][1] + 12 :]
+    assert len(heads) <= SENT_BATCHES_MAX + 1
 
 
 def test_from_the_middle_of_a_batch_and_between_others_records_are_the_same(both: Both) -> None:
