@@ -1,5 +1,6 @@
 """The page below a path of a real proxy, which takes it off or leaves it."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,9 @@ def server() -> Iterator[ServerProcess]:
         yield server
 
 
+CROWDED = re.compile("503 .*/search")
+
+
 @pytest.mark.parametrize("stripped", [True, False], ids=["stripped", "left"])
 def test_every_place_is_there_below_a_path(browser: Any, server: ServerProcess, tmp_path: Path, stripped: bool) -> None:
     with below(PATH, server.url, tmp_path, stripped=stripped) as url:
@@ -36,7 +40,8 @@ def test_every_place_is_there_below_a_path(browser: Any, server: ServerProcess, 
             page.at.locator(".reached.live").wait_for()
             for place in PLACES:
                 visit(page, place)
-            assert [said for said in failed if "nowhere" not in said] == []
+            # Of searches that were left the last ones may still have their places: then it is sent again.
+            assert [said for said in failed if "nowhere" not in said and not CROWDED.fullmatch(said)] == []
             visit(page, f"topics/{TOPIC}")
             page.at.get_by_text("live", exact=True).last.wait_for()
             # Those that were there before come all at once, after the stream has begun.

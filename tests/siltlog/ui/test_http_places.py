@@ -156,6 +156,23 @@ def test_a_place_whose_code_was_not_fetched_before_the_server_went_is_shown_when
         at.get_by_role("heading", name="Audit").wait_for()
 
 
+def test_a_search_that_finds_no_place_is_sent_again(browser: Any, server: ServerProcess) -> None:
+    refused: list[str] = []
+
+    def crowded(route: Any) -> None:
+        if refused:
+            route.continue_()
+            return
+        refused.append(route.request.url)
+        problem = {"error_code": "overloaded", "detail": "2 searches run at this node"}
+        route.fulfill(status=503, content_type="application/problem+json", body=json.dumps(problem))
+
+    with opened(browser, server) as page:
+        page.context.route("**/search", crowded)
+        page.go(f"topics/{TOPIC}").locator("tr[data-row]").first.wait_for()
+    assert refused
+
+
 def _go(tab: Any, place: str) -> None:
     tab.evaluate("(place) => { location.hash = `#/${place}` }", place)
 

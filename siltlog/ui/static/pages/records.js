@@ -14,6 +14,8 @@ import { Field, PartitionField } from "../parts/form.js";
 import { Table } from "../parts/table.js";
 import { RecordInFull, keyOf, preview } from "../parts/value.js";
 
+const PLACE_TRIES = 10;
+const PLACE_MS = 1_000;
 const ROWS_MAX = 500;
 const BACK = 50;
 const PAGE = 100;
@@ -100,12 +102,27 @@ function merged(before, came) {
 /** Gives what one search finds, and where it goes on. @param {string} topic @param {string} body @param {AbortSignal} signal */
 async function search(topic, body, signal) {
   const found = { rows: /** @type {any[]} */ ([]), next: /** @type {any} */ (null), problem: /** @type {any} */ (null) };
-  for await (const line of lines(await send("POST", ["v1", "topics", topic, "search"], { body, signal }))) {
+  for await (const line of lines(await begun(topic, body, signal))) {
     if (line.record) found.rows.push(line.record);
     if (line.problem) found.problem = problemIn(line);
     if (line.done?.next) found.next = { cursor: line.done.next };
   }
   return found;
+}
+
+/**
+ * Begins a search once it finds a place: a server has few, and one that was left a moment ago may still have its own.
+ * @param {string} topic @param {string} body @param {AbortSignal} signal
+ */
+async function begun(topic, body, signal) {
+  for (let left = PLACE_TRIES; ; left -= 1) {
+    try {
+      return await send("POST", ["v1", "topics", topic, "search"], { body, signal });
+    } catch (problem) {
+      if (left === 0 || /** @type {import("../app/api.js").Problem} */ (problem).code !== "overloaded") throw problem;
+    }
+    await new Promise((resolve) => setTimeout(resolve, PLACE_MS));
+  }
 }
 
 /**
