@@ -11,7 +11,7 @@ from benchmarks.wires import kafka
 from benchmarks.wires.caller import Caller
 
 CLUSTER_ID = "c2lsdGxvZy1pbi1iZW5jaA"
-"""Of a random one in 64 begins with a dash, which Kafka's tool takes for an option."""
+"""A random one begins with a dash once in 64 times, and Kafka's tool takes that for an option."""
 HEAP = "-Xmx1g"
 WAIT_MS = 500
 SETTINGS = """process.roles=broker,controller

@@ -102,15 +102,9 @@ class KafkaFetch:
 
     def _codecs(self, wanted: Sequence[Fetched], known: Collection[int]) -> list[int]:
         """How the records of each are compressed: as its topic says, where the reader knows that."""
-        by_topic: dict[str, int] = {}
-        codecs = []
-        for each in wanted:
-            topic = each.asked.position.topic
-            codec = by_topic.get(topic)
-            if codec is None:
-                codec = by_topic[topic] = self._codec(topic, known)
-            codecs.append(codec)
-        return codecs
+        topics = [each.asked.position.topic for each in wanted]
+        own = {topic: self._codec(topic, known) for topic in set(topics)}
+        return [own[topic] for topic in topics]
 
     def _codec(self, topic: str, known: Collection[int]) -> int:
         try:

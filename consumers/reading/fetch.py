@@ -53,7 +53,7 @@ class PartitionFetch:
     bounds: Bounds | None = None
     error: SiltlogError | None = None
     batches: list[Any] = field(default_factory=list)
-    """As Reader.read gives them."""
+    """RECORD_SCHEMA batches, and a SentBatch for each that was taken as it was sent."""
     topic_id: str | None = None
 
     @property

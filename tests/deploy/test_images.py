@@ -8,6 +8,7 @@ import signal
 import subprocess
 import tomllib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,19 @@ def on_loopback(port: int) -> dict[str, str]:
     return {"SILT_HOST": "127.0.0.1", "SILT_PORT": str(port), "SILT_URL": f"http://127.0.0.1:{port}"}
 
 
+@contextmanager
+def speaking_kafka(image: Image, volume: Path, folder: Path, codec: str) -> Iterator[tuple[str, str]]:
+    """A container that says in its log which codec it has; gives its address, and that for Kafka's clients."""
+    port, listen = free_port(), f"127.0.0.1:{free_port()}"
+    container = Container(image, volume, folder, environment={**on_loopback(port), "SILT_KAFKA_LISTEN": listen})
+    try:
+        container.wait_for("Kafka's protocol is served")
+        assert re.search(rf"\bcodec\W+{codec}\b", container.said()), container.said()
+        yield f"http://127.0.0.1:{port}", listen
+    finally:
+        container.kill()
+
+
 def test_the_server_image_says_what_a_runtime_must_know(server: Image) -> None:
     config = server.config
     assert config["User"] == "10001:10001"
@@ -125,14 +139,8 @@ def test_the_server_image_has_no_java_no_spark_no_pip_and_only_bytecode_of_its_o
 def test_the_server_image_has_the_native_codec_and_nothing_else_of_rust(
     native: Image, volume: Path, tmp_path: Path
 ) -> None:
-    port, listen = free_port(), f"127.0.0.1:{free_port()}"
-    container = Container(
-        native, volume, tmp_path / "run", environment={**on_loopback(port), "SILT_KAFKA_LISTEN": listen}
-    )
-    try:
-        container.wait_for("Kafka's protocol is served")
-        assert re.search(rf"\bcodec\W+siltlog-native {VERSION_OF_CODEC}\b", container.said()), container.said()
-        with Admin(f"http://127.0.0.1:{port}") as admin:
+    with speaking_kafka(native, volume, tmp_path / "run", f"siltlog-native {VERSION_OF_CODEC}") as (url, listen):
+        with Admin(url) as admin:
             admin.create_topic("orders", partitions=1)
         producer = KafkaProducer({"bootstrap.servers": listen, "compression.type": "zstd"})
         for number in range(RECORDS):
@@ -143,23 +151,14 @@ def test_the_server_image_has_the_native_codec_and_nothing_else_of_rust(
         got = sorted(int(message.value()) for message in consumer.consume(RECORDS, 60))
         consumer.close()
         assert got == list(range(RECORDS))
-    finally:
-        container.kill()
     left = {"cargo", "rustc", "maturin"}
     assert [path for path in native.root.rglob("*") if path.name in left or path.suffix in (".rs", ".rlib")] == []
 
 
 def test_an_image_without_the_codec_is_built_without_rust(plain: Image, tmp_path: Path, volume: Path) -> None:
     assert list(plain.root.glob("opt/siltlog/lib/python3.*/site-packages/siltlog_native*")) == []
-    port, listen = free_port(), f"127.0.0.1:{free_port()}"
-    container = Container(
-        plain, volume, tmp_path / "run", environment={**on_loopback(port), "SILT_KAFKA_LISTEN": listen}
-    )
-    try:
-        container.wait_for("Kafka's protocol is served")
-        assert re.search(r"\bcodec\W+numpy\b", container.said()), container.said()
-    finally:
-        container.kill()
+    with speaking_kafka(plain, volume, tmp_path / "run", "numpy"):
+        pass
 
 
 def test_a_codec_that_there_is_not_ends_the_build(builder: Builder, base: str) -> None:

@@ -13,7 +13,7 @@ from http_rig import NO_REDIS, Http
 from ports import free_port as free_port
 
 from siltlog.infra.columns import RECORD_SCHEMA
-from siltlog.infra.kafka.batch import CRC_START, HEAD
+from siltlog.infra.kafka.batch import CRC_START, HEAD, LENGTH_END
 from siltlog.infra.kafka.frames import decode_response, encode_request
 from siltlog.infra.kafka.records import encode
 from siltlog.infra.store.checksum import crc32c
@@ -88,8 +88,22 @@ def batch(*values: bytes) -> bytes:
 
 def numbered(records: bytes, producer_id: int, epoch: int, sequence: int) -> bytes:
     """The same records, as an idempotent producer sends them."""
+    return with_fields(records, {9: producer_id, 10: epoch, 11: sequence})
+
+
+def batches_in(data: bytes) -> Iterator[bytes]:
+    """Yields each of the batches that follow each other."""
+    while data:
+        size = HEAD.unpack_from(data)[1] + LENGTH_END
+        yield data[:size]
+        data = data[size:]
+
+
+def with_fields(records: bytes, values: dict[int, int]) -> bytes:
+    """A batch with other values of fields of its head, by their places, and the checksum that it then has."""
     fields = list(HEAD.unpack_from(records))
-    fields[9:12] = producer_id, epoch, sequence
+    for place, value in values.items():
+        fields[place] = value
     body = HEAD.pack(*fields)[CRC_START:] + records[HEAD.size :]
     fields[4] = crc32c(pa.py_buffer(body))
     return HEAD.pack(*fields)[:CRC_START] + body

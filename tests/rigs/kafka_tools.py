@@ -19,7 +19,7 @@ MODULES = ("kafka-tools", "kafka_2.13", "connect-file")
 JARS = JarSet("kafka-tools", VERSION, tuple(("org.apache.kafka", module, VERSION) for module in MODULES), ())
 SOURCE = Path(__file__).with_name("KafkaTools.java")
 CLUSTER_ID = "c2lsdGxvZy1pbi10ZXN0cw"
-"""Of a random one in 64 begins with a dash, which Kafka's tool takes for an option."""
+"""A random one begins with a dash once in 64 times, and Kafka's tool takes that for an option."""
 START_SECONDS_MAX = 200.0
 """A broker takes a dozen seconds of a processor to start."""
 PLACES = {

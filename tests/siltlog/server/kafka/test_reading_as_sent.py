@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 from http_rig import Http
-from kafka_rig import FETCH, PRODUCE, Tape, batch, fetch, numbered, publish, read, the_part
+from kafka_rig import FETCH, PRODUCE, Tape, batch, batches_in, fetch, numbered, publish, read, the_part, with_fields
 
 from siltlog.consumers.reading.budget import SENT_BATCHES_MAX
-from siltlog.infra.kafka.batch import CRC_START, HEAD, check
-from siltlog.infra.store.checksum import crc32c
+from siltlog.infra.kafka.batch import HEAD, check
 
 pytestmark = pytest.mark.rule("KF29")
 Both = tuple[Http, str, Any]
@@ -41,25 +40,10 @@ def placed(records: bytes, offset: int) -> bytes:
     return offset.to_bytes(8) + records[8:12] + b"\xff" * 4 + records[16:]
 
 
-def changed(records: bytes, field: int, value: int) -> bytes:
-    """A batch with another value of a field of its head."""
-    fields = list(HEAD.unpack_from(records))
-    fields[field] = value
-    body = HEAD.pack(*fields)[CRC_START:] + records[HEAD.size :]
-    fields[4] = crc32c(body)
-    return HEAD.pack(*fields)[:CRC_START] + body
-
-
 def values_of(data: bytes) -> list[tuple[int, bytes | None]]:
     """Offset and value of each record of some batches."""
-    found = []
-    while data:
-        size = HEAD.unpack_from(data)[1] + 12
-        head = check(data[:size], BYTES_MAX)
-        values = enumerate(head.content.lists().values, head.base_offset)
-        found += list(values)
-        data = data[size:]
-    return found
+    heads = (check(each, BYTES_MAX) for each in batches_in(data))
+    return [pair for head in heads for pair in enumerate(head.content.lists().values, head.base_offset)]
 
 
 def test_batches_come_as_they_were_sent(both: Both) -> None:
@@ -118,11 +102,7 @@ def test_an_answer_that_waited_joins_what_came_one_by_one(both: Both) -> None:
             published += 1
         came = bytes(the_part(reader.answer(FETCH, 11))["records"])
     assert 5 * SENT_BATCHES_MAX < len(values_of(came)) <= published
-    heads = []
-    while came:
-        heads.append(HEAD.unpack_from(came))
-        came = came[heads[-1][1] + 12 :]
-    assert len(heads) <= SENT_BATCHES_MAX + 1
+    assert len(list(batches_in(came))) <= SENT_BATCHES_MAX + 1
 
 
 def test_from_the_middle_of_a_batch_and_between_others_records_are_the_same(both: Both) -> None:
@@ -159,8 +139,8 @@ def test_what_nobody_asks_for_is_not_kept_as_it_was_sent(both: Both) -> None:
     [
         ("times-of-the-append", {"timestamp.type": "append"}, batch(b"a")),
         ("compressed", {"fetch.compression": "zstd"}, batch(b"a" * 4_000)),
-        ("without-a-time", {}, changed(changed(batch(b"a"), 7, -1), 8, -1)),
-        ("another-latest-time", {}, changed(batch(b"a"), 8, 1_700_000_000_001)),
+        ("without-a-time", {}, with_fields(batch(b"a"), {7: -1, 8: -1})),
+        ("another-latest-time", {}, with_fields(batch(b"a"), {8: 1_700_000_000_001})),
         ("large", {}, batch(b"a" * 5_000)),
     ],
 )

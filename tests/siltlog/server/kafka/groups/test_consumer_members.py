@@ -292,7 +292,7 @@ def test_members_need_the_rights_of_http(valkey_url: str) -> None:
                 assert tape.ask(36, 2, auth_bytes=f"\0{key_id}\0{caller.token}".encode())["error_code"] == 0
             a = Member(first, secured.admin, "other-g")
             assert a.beat("mine-t")["error_code"] == KafkaError.GROUP_AUTHORIZATION_FAILED
-            a.group = "mine-g"
+            a.group = "mine-members"
             refused = a.beat("mine-t", "other-t")
             assert (
                 refused["error_code"] == KafkaError.TOPIC_AUTHORIZATION_FAILED and "other-t" in refused["error_message"]
@@ -301,7 +301,7 @@ def test_members_need_the_rights_of_http(valkey_url: str) -> None:
             joins = {"subscribed_topic_regex": ".*-t", "rebalance_timeout_ms": 30_000, "topic_partitions": []}
             assert a.beat(**joins)["error_code"] == 0
             assert a.held == {("mine-t", 0)}
-            b = Member(second, secured.admin, "mine-g", a.id)
+            b = Member(second, secured.admin, "mine-members", a.id)
             b.epoch = a.epoch
             assert b.beat()["error_code"] == KafkaError.GROUP_AUTHORIZATION_FAILED, "the member is another's"
             assert b.beat(member_epoch=-1)["error_code"] == KafkaError.GROUP_AUTHORIZATION_FAILED
