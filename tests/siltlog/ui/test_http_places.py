@@ -156,7 +156,8 @@ def test_a_place_whose_code_was_not_fetched_before_the_server_went_is_shown_when
         at.get_by_role("heading", name="Audit").wait_for()
 
 
-def test_a_search_that_finds_no_place_is_sent_again(browser: Any, server: ServerProcess) -> None:
+@pytest.mark.parametrize("place", ["", "/records?search=1"], ids=["live", "asked for"])
+def test_a_search_that_finds_no_place_is_sent_again(browser: Any, server: ServerProcess, place: str) -> None:
     refused: list[str] = []
 
     def crowded(route: Any) -> None:
@@ -169,7 +170,7 @@ def test_a_search_that_finds_no_place_is_sent_again(browser: Any, server: Server
 
     with opened(browser, server) as page:
         page.context.route("**/search", crowded)
-        page.go(f"topics/{TOPIC}").locator("tr[data-row]").first.wait_for()
+        page.go(f"topics/{TOPIC}{place}").locator("tr[data-row]").first.wait_for()
     assert refused
 
 

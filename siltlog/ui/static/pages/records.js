@@ -16,6 +16,8 @@ import { RecordInFull, keyOf, preview } from "../parts/value.js";
 
 const PLACE_TRIES = 10;
 const PLACE_MS = 1_000;
+/** So long a search may take that somebody asked for: what the server gives it, and some more. */
+const SEARCH_MS = 660_000;
 const ROWS_MAX = 500;
 const BACK = 50;
 const PAGE = 100;
@@ -112,12 +114,12 @@ async function search(topic, body, signal) {
 
 /**
  * Begins a search once it finds a place: a server has few, and one that was left a moment ago may still have its own.
- * @param {string} topic @param {string} body @param {AbortSignal} signal
+ * @param {string} topic @param {string} body @param {AbortSignal} signal @param {number} [timeoutMs] for all of its answer
  */
-async function begun(topic, body, signal) {
+async function begun(topic, body, signal, timeoutMs) {
   for (let left = PLACE_TRIES; ; left -= 1) {
     try {
-      return await send("POST", ["v1", "topics", topic, "search"], { body, signal });
+      return await send("POST", ["v1", "topics", topic, "search"], { body, signal, timeoutMs });
     } catch (problem) {
       if (left === 0 || /** @type {import("../app/api.js").Problem} */ (problem).code !== "overloaded") throw problem;
     }
@@ -248,10 +250,9 @@ function Searched({ topic, asked, chosen, choose }) {
   /** @param {AbortSignal} signal */
   async function run(signal) {
     const body = wanted(asked, from && { from });
-    const response = await send("POST", ["v1", "topics", topic.name, "search"], { body, signal, timeoutMs: 660_000 });
     /** @type {any[]} */
     const found = [];
-    for await (const line of lines(response)) {
+    for await (const line of lines(await begun(topic.name, body, signal, SEARCH_MS))) {
       // They are drawn together, as often as it says how far it is: each by itself would draw all the others anew.
       if (line.record) found.push(line.record);
       else setRows([...found]);
