@@ -6,7 +6,6 @@ from functools import cache
 from struct import Struct
 from typing import Any, NamedTuple
 
-from siltlog.infra.arrow.pieces import joined
 from siltlog.infra.kafka.errors import KafkaError
 from siltlog.infra.kafka.messages import (
     acls,
@@ -19,7 +18,8 @@ from siltlog.infra.kafka.messages import (
     producing,
     topics,
 )
-from siltlog.infra.kafka.messages.compiling import struct_reader, struct_writer
+from siltlog.infra.kafka.messages.codec import MessageCodec
+from siltlog.infra.kafka.messages.compiling import struct_reader
 from siltlog.infra.kafka.messages.schema import Message
 from siltlog.infra.kafka.wire import (
     ELEMENTS_MAX,
@@ -27,8 +27,6 @@ from siltlog.infra.kafka.wire import (
     Buffer,
     Frame,
     Malformed,
-    Reader,
-    Writer,
     bytes_reader,
     read_length16,
     text_of,
@@ -38,9 +36,6 @@ from siltlog.infra.kafka.wire import (
 
 API_VERSIONS = 18
 PRODUCE = 0
-PIECE_BYTES_MIN = 16 * 1024
-"""A buffer of this size is a piece of its own; smaller ones are joined with their neighbours."""
-
 Body = dict[str, Any]
 """Fields by the names of Kafka's schemas (`topic_data`, `timeout_ms`): structs are dicts, arrays lists, text `str`,
 UUIDs and bytes `bytes`, records a `memoryview`, nulls None. Decoding gives every field that any version here has; one
@@ -111,10 +106,8 @@ class _Codec(NamedTuple):
 
     flexible: bool
     flexible_response_header: bool
-    read_request: Reader
-    write_request: Writer
-    read_response: Reader
-    write_response: Writer
+    request: MessageCodec
+    response: MessageCodec
 
 
 def decode_request(frame: Buffer, elements_max: int = ELEMENTS_MAX) -> Request:
@@ -126,21 +119,22 @@ def decode_request(frame: Buffer, elements_max: int = ELEMENTS_MAX) -> Request:
     except struct.error:
         raise Malformed(f"a frame of {len(view)} bytes has no header") from None
     codec = _codec(key, version, correlation_id)
-    budget = Budget(elements_max)
-    client_id, at = _header(codec.flexible, view, budget)
+    client_id, at = _header(codec.flexible, view)
     # Kafka passes over what follows the body, so some client may send it.
-    body, _ = codec.read_request(view, at, budget)
+    body, _ = codec.request.read(view, at, elements_max)
     return Request(key, version, correlation_id, client_id, body)
 
 
 def encode_response(api_key: int, api_version: int, correlation_id: int, body: Mapping[str, Any]) -> bytes:
     """Raises UnsupportedVersion, and ValueError where `body` does not fit its schema, with the path of the field."""
-    return b"".join(_response(api_key, api_version, correlation_id, body))
+    return b"".join(response_pieces(api_key, api_version, correlation_id, body))
 
 
 def response_pieces(api_key: int, api_version: int, correlation_id: int, body: Mapping[str, Any]) -> list[Buffer]:
     """The frame of `encode_response` in pieces: records of PIECE_BYTES_MIN and more are not copied."""
-    return joined(_response(api_key, api_version, correlation_id, body), PIECE_BYTES_MIN - 1)
+    codec = _codec(api_key, api_version, correlation_id)
+    head = _CORRELATION.pack(correlation_id)
+    return codec.response.pieces(head + b"\0" if codec.flexible_response_header else head, body)
 
 
 def encode_request(
@@ -148,12 +142,11 @@ def encode_request(
 ) -> bytes:
     """The client's side of `decode_request`; raises what `encode_response` does."""
     codec = _codec(api_key, api_version, correlation_id)
-    pieces: list[Buffer] = [_REQUEST_HEAD.pack(api_key, api_version, correlation_id)]
-    _write_client_id(client_id, pieces.append)
+    head = [_REQUEST_HEAD.pack(api_key, api_version, correlation_id)]
+    _write_client_id(client_id, head.append)
     if codec.flexible:
-        pieces.append(b"\0")
-    codec.write_request(body, pieces.append)
-    return b"".join(pieces)
+        head.append(b"\0")
+    return b"".join(codec.request.pieces(b"".join(head), body))
 
 
 def decode_response(api_key: int, api_version: int, frame: Buffer) -> Response:
@@ -170,7 +163,7 @@ def decode_response(api_key: int, api_version: int, frame: Buffer) -> Response:
         codec = _codec(api_key, 0, correlation_id)
     if codec.flexible_response_header:
         at = _tagged_fields(view, at)
-    body, at = codec.read_response(view, at, Budget())
+    body, at = codec.response.read(view, at, ELEMENTS_MAX)
     if at != len(view):
         raise Malformed(f"{len(view) - at} bytes follow the message")
     return Response(correlation_id, body)
@@ -191,17 +184,15 @@ def _compiled(key: int, version: int) -> _Codec:
         flexible,
         # A client cannot know how to read the header of what tells it the versions.
         flexible and key != API_VERSIONS,
-        struct_reader(message.request, version, flexible),
-        struct_writer(message.request, version, flexible),
-        struct_reader(message.response, version, flexible),
-        struct_writer(message.response, version, flexible),
+        MessageCodec(message.request, version, flexible),
+        MessageCodec(message.response, version, flexible),
     )
 
 
-def _header(flexible: bool, view: Frame, budget: Budget) -> tuple[str | None, int]:
+def _header(flexible: bool, view: Frame) -> tuple[str | None, int]:
     """The client's id, and where the body begins. The id's length is never compact."""
     try:
-        client_id, at = _read_client_id(view, _REQUEST_HEAD.size, budget)
+        client_id, at = _read_client_id(view, _REQUEST_HEAD.size, Budget())
     except Malformed as error:
         raise error.within("client_id") from None
     except struct.error:
@@ -217,12 +208,3 @@ def _tagged_fields(view: Frame, at: int) -> int:
     except IndexError:
         raise Malformed("the bytes end within them", "tagged fields") from None
     return _read_no_fields(view, at, Budget())[1]
-
-
-def _response(key: int, version: int, correlation_id: int, body: Mapping[str, Any]) -> list[Buffer]:
-    codec = _codec(key, version, correlation_id)
-    pieces: list[Buffer] = [_CORRELATION.pack(correlation_id)]
-    if codec.flexible_response_header:
-        pieces.append(b"\0")
-    codec.write_response(body, pieces.append)
-    return pieces

@@ -1,6 +1,7 @@
-"""The native codec of record batches, where the wheel `siltlog-native` is installed: it does what numpy does, sooner.
+"""The native codec of record batches and messages, where the wheel `siltlog-native` is installed.
 
-What it does not take is looked at by numpy, which then says what is wrong: so both refuse the same, and tell the same.
+It does what numpy and closures do, sooner. What it does not take is looked at by those two, which say what is wrong: so
+both refuse the same, and tell the same.
 """
 
 from typing import Any
@@ -9,6 +10,7 @@ import pyarrow as pa
 
 from siltlog.infra.columns import HEADERS, TIMESTAMP, nulls
 from siltlog.infra.kafka.columns import ENTRY, Columns, Content, Lists
+from siltlog.infra.kafka.messages.schema import Field
 
 try:
     import siltlog_native
@@ -16,12 +18,19 @@ except ImportError:
     siltlog_native = None
 
 _native: Any = siltlog_native
+MESSAGE: Any = getattr(_native, "Message", None)
+"""What reads and writes a message; a codec from before it did so has none."""
 IS_NATIVE = _native is not None
 CODEC = f"siltlog-native {_native.__version__}" if IS_NATIVE else "numpy"
 """Names the one of the two that this process has."""
 _Buffers = tuple[int, pa.Buffer | None, pa.Buffer | None, pa.Buffer | None]
 _NONE: _Buffers = (0, None, None, None)
 _Places = list[pa.Buffer | None]
+
+
+def message(fields: tuple[Field, ...], version: int, flexible: bool) -> Any:
+    """What reads and writes a message of `fields`; None where no native codec does."""
+    return None if MESSAGE is None else MESSAGE(fields, version, flexible)
 
 
 def checked(records: memoryview, rows: int, base_ms: int, latest_ms: int) -> Content | None:

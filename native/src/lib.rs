@@ -3,6 +3,7 @@
 
 mod columns;
 mod encoding;
+mod messages;
 mod records;
 
 use pyo3::buffer::PyUntypedBuffer;
@@ -28,6 +29,10 @@ impl Memory {
             return Err(PyValueError::new_err("the buffer is not in one piece"));
         }
         Ok(Memory(buffer))
+    }
+
+    fn is_readonly(&self) -> bool {
+        self.0.readonly()
     }
 
     fn bytes(&self) -> &[u8] {
@@ -131,7 +136,7 @@ fn check(
     latest_ms: i64,
 ) -> PyResult<Option<Records>> {
     let data = Memory::of(records)?;
-    if !data.0.readonly() {
+    if !data.is_readonly() {
         return Ok(None);
     }
     let frame = Frame { rows, base_ms, latest_ms };
@@ -253,6 +258,8 @@ impl Columns {
 
 #[pymodule(gil_used = false)]
 mod siltlog_native {
+    #[pymodule_export]
+    use super::messages::Message;
     #[pymodule_export]
     use super::{Columns, Records, check};
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka_bodies import MESSAGES, SIDES, VERSIONS, body_of, fields_of
+from kafka_frames import mutated
 
 from siltlog.infra.kafka.frames import (
     APIS,
-    PIECE_BYTES_MIN,
     UnsupportedVersion,
     decode_request,
     decode_response,
@@ -20,6 +20,7 @@ from siltlog.infra.kafka.frames import (
     encode_response,
     response_pieces,
 )
+from siltlog.infra.kafka.messages.codec import PIECE_BYTES_MIN
 from siltlog.infra.kafka.messages.schema import Message
 from siltlog.infra.kafka.wire import ELEMENTS_MAX, Malformed
 
@@ -66,22 +67,6 @@ def test_mutated_frames_are_malformed_or_read(seed: int) -> None:
                 decoded(message, version, side, frame)
             except (Malformed, UnsupportedVersion) as error:
                 assert str(error)
-
-
-def mutated(chance: random.Random, frame: bytes) -> bytes:
-    data = bytearray(frame)
-    for _ in range(chance.randint(1, 3)):
-        at = chance.randrange(4, len(data) + 1)
-        match chance.randrange(4):
-            case 0:
-                del data[at:]
-            case 1:
-                data[at : at + 1] = chance.randbytes(1)
-            case 2:
-                data[at:at] = chance.randbytes(chance.randint(1, 5))
-            case 3:
-                data[at : at + 4] = chance.choice((b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\xff\xff\xff\xff\x0f"))
-    return bytes(data)
 
 
 def test_every_prefix_of_a_frame_is_malformed() -> None:
