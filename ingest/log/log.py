@@ -81,6 +81,11 @@ class Appended:
     written: "asyncio.Future[None] | None" = None
     """Done once the operating system has the records, where that was asked for."""
 
+    @property
+    def is_synced(self) -> bool:
+        """Whether there is no sync left to wait for: that of another batch of the same request was the same."""
+        return self.durable.done() and all(end <= log.offsets.synced for log, end in self.ends)
+
     def positions(self) -> list[tuple[int, int | None]]:
         """(partition, offset) of every record in the request's order; None for an offset not known any more."""
         if any(ack.places is not None for ack in self.acks):

@@ -343,6 +343,8 @@ def _batches_of(first_offset: int, pieces: list[Piece]) -> list[LogBatch]:
 
 def _joined(batches: list[LogBatch]) -> list[LogBatch]:
     """Neighbours that are small together become one, so that one sync does not write a frame per request."""
+    if len(batches) == 1:
+        return batches
     out: list[LogBatch] = []
     for small, group in groupby(batches, lambda batch: batch.nbytes <= JOIN_BYTES_MAX):
         alike = list(group)

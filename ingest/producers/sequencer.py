@@ -61,6 +61,13 @@ class ProducerBatch(NamedTuple):
         return self.first_sequence + self.rows + self.skipped - 1
 
 
+class Place(NamedTuple):
+    """How far a producer has come in a partition, and by which epoch."""
+
+    next_sequence: int
+    epoch: int
+
+
 class Append(NamedTuple):
     """All new and next in line."""
 
@@ -169,6 +176,11 @@ class Sequencer:
     def next_sequence(self, producer_id: str) -> int:
         state = self._known(producer_id)
         return 0 if state is None else state.last_sequence + 1
+
+    def place_of(self, producer_id: str) -> Place | None:
+        """How far a producer has come; None when it is not known."""
+        state = self._known(producer_id)
+        return None if state is None else Place(state.last_sequence + 1, state.epoch)
 
     def end_of(self, producer_id: str) -> int | None:
         """The offset after the last record of a producer; None when it is not known."""

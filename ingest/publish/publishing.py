@@ -165,6 +165,8 @@ class Publishing:
     async def acknowledged(self, published: Published, timeout_ms: int) -> Published:
         """The second half of `publish`. Raises OutcomeUnknown `ack_timeout` with the acks that was reached."""
         topic, acks = published.topic, published.acks
+        if acks == "wal" and published.appended.is_synced:
+            return self.durable(published)
         if acks != "none":
             await acknowledged(topic, published.appended, acks, timeout_ms / 1000, self._wake_flusher)
         _count(published)

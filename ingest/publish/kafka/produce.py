@@ -19,7 +19,7 @@ from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.producers.check import Producer
 from siltlog.ingest.publish.kafka.body import body_of, check_tombstones
 from siltlog.ingest.publish.kafka.refused import RefusedBatches, Sender
-from siltlog.ingest.publish.kafka.sequences import Place, own_sequence
+from siltlog.ingest.publish.kafka.sequences import own_sequence
 from siltlog.ingest.publish.publishing import ANYBODY, Absent, Acks, Published, Publisher, Publishing
 from siltlog.ingest.records.body import ROWS_MAX, Body
 
@@ -110,13 +110,11 @@ class Produce:
         head = batch.head
         assert head is not None, "what has no error was read"
         by, first = ANYBODY, None
+        sender: Sender | None = None
         if head.producer_id >= 0:
             who = Producer(producer_names.kafka_producer(head.producer_id), head.producer_epoch, restarts=True)
             by = Publisher(who)
-            known = log.sequencer.end_of(who.producer_id)
-            place = None
-            if known is not None:
-                place = Place(log.sequencer.next_sequence(who.producer_id), log.sequencer.epoch_of(who.producer_id))
+            place = log.sequencer.place_of(who.producer_id)
             first = own_sequence(head.first_sequence, head.producer_epoch, place)
             sender = _sender(batch, head.producer_id, head.producer_epoch)
             if place is None and self._refused.has_before(sender, head.first_sequence, self._now()):
@@ -136,8 +134,8 @@ class Produce:
             # Who can repeat a batch is told how far it came.
             level = "wal" if acks == "none" and by.who is not None else acks
             batch.published = self._publishing.append_now(topic, body, by, level)
-            if by.who is not None:
-                self._refused.taken(_sender(batch, head.producer_id, head.producer_epoch))
+            if sender is not None:
+                self._refused.taken(sender)
             if len(topic.partitions) > 1 and not _is_placed(body, batch.partition, topic):
                 self.misplaced[topic.name] = self.misplaced.get(topic.name, 0) + 1
         except SiltlogError as error:

@@ -4,18 +4,11 @@ Kafka's have 31 bits, go on at 0 after the last, and begin at 0 again under each
 ever. A new epoch begins at the next multiple of 2^31, so ours modulo 2^31 is Kafka's, however it was learned.
 """
 
-from typing import NamedTuple
+from siltlog.ingest.producers.sequencer import Place
 
 SEQUENCES = 1 << 31
 BEHIND_MAX = 1 << 30
 """A sequence that lies further behind the next one lies before it: it skips some."""
-
-
-class Place(NamedTuple):
-    """How far a producer has come in a partition: its next sequence, by our count, and its epoch."""
-
-    next_sequence: int
-    epoch: int
 
 
 def own_sequence(sequence: int, epoch: int, place: Place | None) -> int | None:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from siltlog.ingest.producers.sequencer import Append, Duplicate, ProducerBatch, Refusal, Sequencer
-from siltlog.ingest.publish.kafka.sequences import BEHIND_MAX, SEQUENCES, Place, own_sequence
+from siltlog.ingest.producers.sequencer import Append, Duplicate, Place, ProducerBatch, Refusal, Sequencer
+from siltlog.ingest.publish.kafka.sequences import BEHIND_MAX, SEQUENCES, own_sequence
 
 _NEXT = st.integers(1, 2**40)
 
@@ -18,10 +18,7 @@ class Publishes:
 
     def verdict(self, sequence: int, rows: int, epoch: int) -> Append | Duplicate | Refusal | None:
         sequencer = self.sequencer
-        place = None
-        if sequencer.end_of("kafka:7") is not None:
-            place = Place(sequencer.next_sequence("kafka:7"), sequencer.epoch_of("kafka:7"))
-        first = own_sequence(sequence, epoch, place)
+        first = own_sequence(sequence, epoch, sequencer.place_of("kafka:7"))
         if first is None:
             return None
         batch = ProducerBatch("kafka:7", epoch, first, rows, restarts=True)
