@@ -38,13 +38,13 @@ setup: $(PACKAGES) ## Install what the project needs into .venv, once (about 1.1
 	else echo "Publishing and consuming work without it; 'make demo' and 'make test' do not."; fi
 	@echo "Ready. Next: make demo$$(command -v cargo >/dev/null && echo ", or make native, by which Kafka's clients are served sooner")"
 
-native: $(PACKAGES) ## Build the codec for Kafka's record batches with Rust's cargo, and install it into .venv; without it numpy does the work
+native: $(PACKAGES) ## Build the codec for clients of Kafka with Rust's cargo, and install it into .venv; without it numpy and Python do the work
 	@command -v cargo >/dev/null || { echo "make native needs Rust's cargo, 1.85 or newer, and there is none on PATH:" \
 		"install it with rustup, or on Debian 13 by apt-get install cargo." >&2; exit 1; }
 	@sh native/lock.sh
 	@PATH="$(abspath $(BIN)):$$PATH" CARGO_TARGET_DIR="$(CURDIR)/build/native" MATURIN_PEP517_ARGS=--locked \
 		$(PIP_INSTALL) --force-reinstall --no-deps --no-build-isolation ./native
-	@$(BIN)/python -c 'from siltlog.infra.kafka.native import CODEC; print(f"The codec of record batches is {CODEC}.")'
+	@$(BIN)/python -c 'from siltlog.infra.kafka.native import CODEC; print(f"The codec for clients of Kafka is {CODEC}.")'
 
 demo: java $(JARS) ## Send a year of real flights through the whole system, with a crash in the middle
 	@$(BIN)/silt demo $(ARGS)

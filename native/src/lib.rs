@@ -1,5 +1,6 @@
-//! Record batches of Kafka as the buffers of Arrow's columns, and back: what Siltlog does with numpy where this is not
-//! installed. What is not taken here, or gives None, is looked at there, and it is said there what is wrong with it.
+//! Record batches of Kafka as the buffers of Arrow's columns, and back, and its messages: what Siltlog does with numpy and
+//! Python where this is not installed. What is not taken here, or gives None, is looked at there, and it is said there what
+//! is wrong with it.
 
 mod columns;
 mod encoding;

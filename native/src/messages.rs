@@ -1,5 +1,5 @@
-//! Messages of Kafka's protocol as their descriptions in Python say. That code stays the measure: what is wrong, or of
-//! another type than usual, is `Odd` here, and it is said there what is wrong with it.
+//! Messages of Kafka's protocol, read and written as fields that Python describes say. Where something is wrong, or of another
+//! type than usual, it is `Odd` here, and the closures in Python take it or say what is wrong.
 
 #![forbid(unsafe_code)]
 

@@ -116,12 +116,12 @@ def open_files(settings: "ServerSettings") -> Finding:
 
 
 def kafka_codec() -> Finding:
-    """What reads and makes the batches of Kafka's clients on this machine."""
+    """What reads and makes the batches and messages of Kafka's clients on this machine."""
     # Where nobody speaks Kafka nothing of it is imported.
     from siltlog.infra.kafka.native import CODEC, IS_NATIVE
 
     if IS_NATIVE:
-        return Finding("kafka", "ok", f"record batches are read and made by {CODEC}")
+        return Finding("kafka", "ok", f"record batches and messages are read and made by {CODEC}")
     return Finding(
         "kafka", "ok", "record batches are read and made by numpy; siltlog-native takes less time: make native"
     )
