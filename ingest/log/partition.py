@@ -353,34 +353,38 @@ def _joined(batches: list[LogBatch]) -> list[LogBatch]:
 
 
 def _batch_of_rows(first_offset: int, pieces: list[Piece]) -> LogBatch:
-    if len(pieces) == 1:
-        rows = pieces[0].records
-        assert isinstance(rows, Rows)
-    else:
-        rows = Rows([], [], [], [], [], [])
-        for piece in pieces:
-            assert isinstance(piece.records, Rows)
-            rows.timestamps += piece.records.timestamps
-            rows.keys += piece.records.keys
-            rows.values += piece.records.values
-            rows.headers += piece.records.headers
-            rows.sequences += piece.records.sequences
-    with_gaps = any(piece.producer is not None and piece.producer.skipped for piece in pieces)
-    nbytes = sum(piece.nbytes for piece in pieces)
+    rows = pieces[0].records if len(pieces) == 1 else _rows_of(pieces)
+    assert isinstance(rows, Rows)
+    nbytes, with_gaps = 0, False
+    for piece in pieces:
+        nbytes += piece.nbytes
+        if piece.producer is not None and piece.producer.skipped:
+            with_gaps = True
     columns = record_batch(
         fixed_array(array("q", rows.timestamps), TIMESTAMP),
         binary_array(rows.values),
-        binary_array(rows.keys) if any(key is not None for key in rows.keys) else None,
+        binary_array(rows.keys) if rows.keys.count(None) < len(rows.keys) else None,
         headers_array(rows.headers),
         pa.array(rows.sequences, pa.int64()) if with_gaps else None,
     )
     return LogBatch(first_offset, columns, nbytes, _runs(pieces))
 
 
+def _rows_of(pieces: list[Piece]) -> Rows:
+    rows = Rows([], [], [], [], [], [])
+    for piece in pieces:
+        assert isinstance(piece.records, Rows)
+        rows.timestamps += piece.records.timestamps
+        rows.keys += piece.records.keys
+        rows.values += piece.records.values
+        rows.headers += piece.records.headers
+        rows.sequences += piece.records.sequences
+    return rows
+
+
 def _runs(pieces: list[Piece]) -> Runs:
-    if all(piece.producer is None for piece in pieces):
-        return ()
-    return tuple((piece.rows, _run(piece.producer)) for piece in pieces)
+    runs = [(piece.rows, _run(piece.producer)) for piece in pieces]
+    return tuple(runs) if any(run for _, run in runs) else ()
 
 
 def _run(producer: ProducerBatch | None) -> ProducerRun | None:

@@ -2,9 +2,13 @@
 
 import uuid
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from siltlog.consumers.reading.view import LogView
 from siltlog.infra.errors import SiltlogError
+
+IDS_MAX = 10_000
+"""So many ids are kept as bytes: each request names some."""
 
 
 class TopicIds:
@@ -34,5 +38,6 @@ class TopicIds:
             return False
 
 
+@lru_cache(maxsize=IDS_MAX)
 def id_bytes(topic_id: str) -> bytes:
     return uuid.UUID(topic_id).bytes
