@@ -10,6 +10,8 @@ use crate::Memory;
 
 const UVARINT_BYTES_MAX: usize = 5;
 const UUID_BYTES: usize = 16;
+/// After so many elements others have the interpreter, as they do after some of Python's code.
+const TURN_ELEMENTS: usize = 256;
 
 /// Something is wrong, or not as usual: Python looks at it.
 pub struct Odd;
@@ -21,6 +23,21 @@ impl From<PyErr> for Odd {
 }
 
 type Found<T> = Result<T, Odd>;
+
+/// Lets others have the interpreter now and then.
+#[derive(Default)]
+struct Turns {
+    elements: usize,
+}
+
+impl Turns {
+    fn element(&mut self, py: Python<'_>) {
+        self.elements += 1;
+        if self.elements % TURN_ELEMENTS == 0 {
+            py.detach(|| ());
+        }
+    }
+}
 
 /// How the length of text, bytes and arrays is written.
 #[derive(Clone, Copy)]
@@ -85,6 +102,7 @@ struct Input<'a, 'py> {
     at: usize,
     /// How many elements its arrays may still have.
     elements: usize,
+    turns: Turns,
 }
 
 impl<'a> Input<'a, '_> {
@@ -131,9 +149,14 @@ struct Output {
     bytes: Vec<u8>,
     pieces: Vec<Py<PyAny>>,
     piece_bytes_min: usize,
+    turns: Turns,
 }
 
 impl Output {
+    fn new(bytes: Vec<u8>, piece_bytes_min: usize) -> Output {
+        Output { bytes, pieces: vec![], piece_bytes_min, turns: Turns::default() }
+    }
+
     fn uvarint(&mut self, mut value: u32) {
         while value >= 0x80 {
             self.bytes.push(value as u8 | 0x80);
@@ -284,6 +307,7 @@ impl Value {
                     for each in values.try_iter()? {
                         of.write(py, &each?, out)?;
                         written += 1;
+                        out.turns.element(py);
                     }
                     if written != count {
                         return Err(Odd);
@@ -334,6 +358,7 @@ fn array<'py>(py: Python<'py>, input: &mut Input<'_, 'py>, count: usize, of: &Va
     let values = PyList::empty(py);
     for _ in 0..count {
         values.append(of.read(py, input)?)?;
+        input.turns.element(py);
     }
     Ok(values)
 }
@@ -414,11 +439,14 @@ impl Struct {
             input.take(usize::try_from(size).map_err(|_| Odd)?)?;
             let end = input.at;
             let Some((_, field)) = self.tagged.iter().find(|(own, _)| *own == tag) else { continue };
-            let mut inner =
-                Input { frame: input.frame, bytes: &input.bytes[..end], at: start, elements: input.elements };
-            found.set_item(&field.name, field.value.read(py, &mut inner)?)?;
-            input.elements = inner.elements;
-            if inner.at != end {
+            // The field is all of its bytes, and nothing behind them.
+            let whole = input.bytes;
+            input.bytes = &whole[..end];
+            input.at = start;
+            let value = field.value.read(py, input)?;
+            input.bytes = whole;
+            found.set_item(&field.name, value)?;
+            if input.at != end {
                 return Err(Odd);
             }
         }
@@ -469,7 +497,7 @@ impl Struct {
 
 impl Value {
     fn written(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> Found<Vec<u8>> {
-        let mut out = Output { bytes: vec![], pieces: vec![], piece_bytes_min: usize::MAX };
+        let mut out = Output::new(vec![], usize::MAX);
         self.write(py, value, &mut out)?;
         Ok(out.bytes)
     }
@@ -554,7 +582,7 @@ impl Message {
         if !memory.is_readonly() {
             return Ok(None);
         }
-        let mut input = Input { frame, bytes: memory.bytes(), at, elements };
+        let mut input = Input { frame, bytes: memory.bytes(), at, elements, turns: Turns::default() };
         Ok(self.of.read(frame.py(), &mut input).ok().map(|found| (found, input.at)))
     }
 
@@ -567,7 +595,7 @@ impl Message {
         value: &Bound<'_, PyAny>,
         piece_bytes_min: usize,
     ) -> Option<Vec<Py<PyAny>>> {
-        let mut out = Output { bytes: head.to_vec(), pieces: vec![], piece_bytes_min };
+        let mut out = Output::new(head.to_vec(), piece_bytes_min);
         self.of.write(py, value, &mut out).ok()?;
         out.flush(py);
         Some(out.pieces)

@@ -1,6 +1,8 @@
 """The native codec against closures: the same messages and bytes, and nothing is taken that they refuse."""
 
 import random
+import time
+from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 from typing import Any
 
@@ -184,6 +186,32 @@ def test_both_count_elements_over_all_arrays() -> None:
     assert both.read(frame, 99) is None
     with pytest.raises(TooMany):
         MessageCodec(fields, 0, False).read(memoryview(frame), len(HEAD), 99)
+
+
+@pytest.mark.rule("KF20")
+def test_others_have_the_interpreter_meanwhile() -> None:
+    message = native.message((array("of", fields=(text("name"),)),), 0, False)
+    body = {"of": [{"name": "some"}] * ELEMENTS_MAX}
+    frame = memoryview(b"".join(message.write(b"", body, PIECE_BYTES_MIN)))
+    turns = 0
+
+    def both() -> int:
+        """How many turns another thread had meanwhile."""
+        before = turns
+        message.read(frame, 0, ELEMENTS_MAX)
+        message.write(b"", body, PIECE_BYTES_MIN)
+        return turns - before
+
+    with ThreadPoolExecutor(1) as thread:
+        # A busy machine may give this thread no time: one of three it will.
+        for _ in range(3):
+            found = thread.submit(both)
+            while not found.done():
+                turns += 1
+                time.sleep(0)
+            if found.result() > 2:
+                return
+    pytest.fail("nobody else had a turn")
 
 
 def test_large_buffers_are_not_copied() -> None:
