@@ -30,7 +30,11 @@ _Places = list[pa.Buffer | None]
 
 def message(fields: tuple[Field, ...], version: int, flexible: bool) -> Any:
     """What reads and writes a message of `fields`; None where no native codec does."""
-    return None if MESSAGE is None else MESSAGE(fields, version, flexible)
+    return None if MESSAGE is None else MESSAGE(fields, version, flexible, _nothing)
+
+
+def _nothing() -> None:
+    """Is called now and then while much is read or written, so that other threads have a turn."""
 
 
 def checked(records: memoryview, rows: int, base_ms: int, latest_ms: int) -> Content | None:

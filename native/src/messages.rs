@@ -24,18 +24,25 @@ impl From<PyErr> for Odd {
 
 type Found<T> = Result<T, Odd>;
 
-/// Lets others have the interpreter now and then.
+/// Lets others have the interpreter now and then, by a function of Python that does nothing: before it begins, whoever waits
+/// has a turn. To let go of the lock and take it again would give nobody one.
 #[derive(Default)]
-struct Turns {
+struct Turns<'a> {
+    nothing: Option<&'a Py<PyAny>>,
     elements: usize,
 }
 
-impl Turns {
-    fn element(&mut self, py: Python<'_>) {
+impl<'a> Turns<'a> {
+    fn new(nothing: &'a Py<PyAny>) -> Turns<'a> {
+        Turns { nothing: Some(nothing), elements: 0 }
+    }
+
+    fn element(&mut self, py: Python<'_>) -> Found<()> {
         self.elements += 1;
-        if self.elements % TURN_ELEMENTS == 0 {
-            py.detach(|| ());
+        if let (0, Some(nothing)) = (self.elements % TURN_ELEMENTS, self.nothing) {
+            nothing.call0(py)?;
         }
+        Ok(())
     }
 }
 
@@ -102,7 +109,7 @@ struct Input<'a, 'py> {
     at: usize,
     /// How many elements its arrays may still have.
     elements: usize,
-    turns: Turns,
+    turns: Turns<'a>,
 }
 
 impl<'a> Input<'a, '_> {
@@ -145,16 +152,16 @@ impl<'a> Input<'a, '_> {
 }
 
 /// A frame that is written: small parts together, large buffers as pieces of their own.
-struct Output {
+struct Output<'a> {
     bytes: Vec<u8>,
     pieces: Vec<Py<PyAny>>,
     piece_bytes_min: usize,
-    turns: Turns,
+    turns: Turns<'a>,
 }
 
-impl Output {
-    fn new(bytes: Vec<u8>, piece_bytes_min: usize) -> Output {
-        Output { bytes, pieces: vec![], piece_bytes_min, turns: Turns::default() }
+impl<'a> Output<'a> {
+    fn new(bytes: Vec<u8>, piece_bytes_min: usize, turns: Turns<'a>) -> Output<'a> {
+        Output { bytes, pieces: vec![], piece_bytes_min, turns }
     }
 
     fn uvarint(&mut self, mut value: u32) {
@@ -276,7 +283,7 @@ impl Value {
         })
     }
 
-    fn write(&self, py: Python<'_>, value: &Bound<'_, PyAny>, out: &mut Output) -> Found<()> {
+    fn write(&self, py: Python<'_>, value: &Bound<'_, PyAny>, out: &mut Output<'_>) -> Found<()> {
         match &self.kind {
             Kind::Boolean => out.bytes.push(value.is_truthy()?.into()),
             Kind::Int8 => out.bytes.extend(integer::<i8>(value)?.to_be_bytes()),
@@ -307,7 +314,7 @@ impl Value {
                     for each in values.try_iter()? {
                         of.write(py, &each?, out)?;
                         written += 1;
-                        out.turns.element(py);
+                        out.turns.element(py)?;
                     }
                     if written != count {
                         return Err(Odd);
@@ -358,13 +365,13 @@ fn array<'py>(py: Python<'py>, input: &mut Input<'_, 'py>, count: usize, of: &Va
     let values = PyList::empty(py);
     for _ in 0..count {
         values.append(of.read(py, input)?)?;
-        input.turns.element(py);
+        input.turns.element(py)?;
     }
     Ok(values)
 }
 
 /// Writes bytes, or a list of buffers one after the other.
-fn buffers(py: Python<'_>, value: &Bound<'_, PyAny>, length: Length, out: &mut Output) -> Found<()> {
+fn buffers(py: Python<'_>, value: &Bound<'_, PyAny>, length: Length, out: &mut Output<'_>) -> Found<()> {
     let each: Vec<Bound<'_, PyAny>> = if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
         value.try_iter()?.collect::<PyResult<_>>()?
     } else {
@@ -453,7 +460,7 @@ impl Struct {
         Ok(())
     }
 
-    fn write(&self, py: Python<'_>, value: &Bound<'_, PyAny>, out: &mut Output) -> Found<()> {
+    fn write(&self, py: Python<'_>, value: &Bound<'_, PyAny>, out: &mut Output<'_>) -> Found<()> {
         let value = value.cast::<PyDict>().map_err(|_| Odd)?;
         let mut known = 0;
         for field in &self.own {
@@ -475,7 +482,7 @@ impl Struct {
     }
 
     /// Writes the tagged fields that do not have their defaults; gives how many were given.
-    fn write_tagged(&self, py: Python<'_>, value: &Bound<'_, PyDict>, out: &mut Output) -> Found<usize> {
+    fn write_tagged(&self, py: Python<'_>, value: &Bound<'_, PyDict>, out: &mut Output<'_>) -> Found<usize> {
         let (mut known, mut written) = (0, vec![]);
         for (tag, field) in &self.tagged {
             let Some(given) = value.get_item(&field.name)? else { continue };
@@ -497,7 +504,7 @@ impl Struct {
 
 impl Value {
     fn written(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> Found<Vec<u8>> {
-        let mut out = Output::new(vec![], usize::MAX);
+        let mut out = Output::new(vec![], usize::MAX, Turns::default());
         self.write(py, value, &mut out)?;
         Ok(out.bytes)
     }
@@ -561,13 +568,15 @@ impl Fresh {
 #[pyclass(frozen, module = "siltlog_native")]
 pub struct Message {
     of: Struct,
+    nothing: Py<PyAny>,
 }
 
 #[pymethods]
 impl Message {
+    /// `nothing` is a function of Python that does nothing.
     #[new]
-    fn new(fields: &Bound<'_, PyAny>, version: i64, flexible: bool) -> PyResult<Message> {
-        Ok(Message { of: Struct::of(fields, version, flexible)? })
+    fn new(fields: &Bound<'_, PyAny>, version: i64, flexible: bool, nothing: Py<PyAny>) -> PyResult<Message> {
+        Ok(Message { of: Struct::of(fields, version, flexible)?, nothing })
     }
 
     /// The message that begins at `at` of a view of bytes, and the place after it; its arrays may have `elements` in all.
@@ -582,7 +591,7 @@ impl Message {
         if !memory.is_readonly() {
             return Ok(None);
         }
-        let mut input = Input { frame, bytes: memory.bytes(), at, elements, turns: Turns::default() };
+        let mut input = Input { frame, bytes: memory.bytes(), at, elements, turns: Turns::new(&self.nothing) };
         Ok(self.of.read(frame.py(), &mut input).ok().map(|found| (found, input.at)))
     }
 
@@ -595,7 +604,7 @@ impl Message {
         value: &Bound<'_, PyAny>,
         piece_bytes_min: usize,
     ) -> Option<Vec<Py<PyAny>>> {
-        let mut out = Output::new(head.to_vec(), piece_bytes_min);
+        let mut out = Output::new(head.to_vec(), piece_bytes_min, Turns::new(&self.nothing));
         self.of.write(py, value, &mut out).ok()?;
         out.flush(py);
         Some(out.pieces)
