@@ -25,6 +25,8 @@ class Columns(NamedTuple):
     key: pa.Array | None
     value: pa.Array
     headers: pa.Array | None
+    time_bounds: tuple[int, int] | None = None
+    """The least and the greatest of `timestamp`, where none of it is null and they are known."""
 
 
 class Lists(NamedTuple):
@@ -62,7 +64,7 @@ class Located:
             for part in (0, 1)
         )
         value = nulls(rows, pa.binary()) if value is None else value
-        return Columns(self._timestamp(rows), key, value, self._headers(rows))
+        return Columns(self._timestamp(rows), key, value, self._headers(rows), self._time_bounds())
 
     def lists(self) -> Lists:
         records, found = self.records, self.layout
@@ -84,6 +86,10 @@ class Located:
             return None
         validity = pa.py_buffer(np.packbits(given, bitorder="little"))
         return pa.Array.from_buffers(TIMESTAMP, rows, [validity, pa.py_buffer(millis * US_PER_MS)])
+
+    def _time_bounds(self) -> tuple[int, int] | None:
+        least, greatest = (self.base_timestamp_ms + int(of(self.layout.timestamp_deltas)) for of in (np.min, np.max))
+        return None if least == NO_TIMESTAMP else (least * US_PER_MS, greatest * US_PER_MS)
 
     def _headers(self, rows: int) -> pa.Array | None:
         found = self.layout

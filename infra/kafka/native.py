@@ -67,7 +67,7 @@ class _Checked:
             names = pa.Array.from_buffers(pa.string(), count, [None, *parts[10:12]])
             entries = pa.StructArray.from_arrays([names, _binary(count, parts[12:15])], fields=ENTRY)
             headers = pa.Array.from_buffers(HEADERS, rows, parts[8:10], children=[entries])
-        return Columns(timestamp, key, _binary(rows, parts[5:8]), headers)
+        return Columns(timestamp, key, _binary(rows, parts[5:8]), headers, self._records.time_bounds())
 
     def lists(self) -> Lists:
         return Lists(*self._records.lists())

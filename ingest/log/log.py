@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from siltlog.infra.arrow.partitioner import PlacedBy
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError, problem
@@ -90,8 +88,7 @@ class Appended:
         """(partition, offset) of every record in the request's order; None for an offset not known any more."""
         if any(ack.places is not None for ack in self.acks):
             offsets = {ack.partition: ack.offsets() for ack in self.acks}
-            targets = np.asarray(self.split.partition_of_record).tolist()
-            return [(partition, next(offsets[partition])) for partition in targets]
+            return [(partition, next(offsets[partition])) for partition in self.split.partitions()]
         return self.split.positions({ack.partition: ack.first_offset for ack in self.acks})
 
 

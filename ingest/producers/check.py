@@ -118,6 +118,8 @@ def _refused_or_part(topic: Checkable, slice_: Slice, producer: Producer, claime
 
 
 def _rise_by_one(sequences: Sequences) -> bool:
+    if isinstance(sequences, range):
+        return True
     first, count = sequences[0], len(sequences)
     if isinstance(sequences, list):
         return count == 1 or sequences == list(range(first, first + count))

@@ -44,6 +44,12 @@ class Body:
     headers: pa.Array | None = None
     partition: npt.NDArray[np.int32] | None = None
     sequence: npt.NDArray[np.int64] | None = None
+    only_partition: int | None = None
+    """The partition of all records, in place of `partition`."""
+    first_sequence: int | None = None
+    """The sequence of the first record, and each has the next one, in place of `sequence`; with `only_partition`."""
+    time_bounds: tuple[int, int] | None = None
+    """The least and the greatest of `timestamp`, where none of it is null and they were found already."""
     positions: bool = True
     """Whether the reply lists every record's partition and offset."""
     stored: bool = False

@@ -19,7 +19,7 @@ from siltlog.ingest.records.batch import record_batch
 from siltlog.ingest.records.body import ROWS_MAX, Body, Rows
 from siltlog.ingest.records.plain import Order
 
-Sequences = npt.NDArray[np.int64] | list[int]
+Sequences = npt.NDArray[np.int64] | list[int] | range
 SECONDS_LOOK_MAX_MS = 100_000_000_000
 """Milliseconds below this are before 1973-03-03: whoever sent them meant seconds."""
 
@@ -37,9 +37,18 @@ class Slice:
 @dataclass(slots=True)
 class Split:
     slices: list[Slice]
-    partition_of_record: npt.NDArray[np.int32] | list[int]
+    partition_of_record: npt.NDArray[np.int32] | list[int] | None
+    """None where there is one slice."""
     order: Order | None = None
     """The indices of columns' records by partition; None where they came so."""
+
+    def partitions(self) -> list[int]:
+        """The partition of every record in the body's order."""
+        if self.partition_of_record is None:
+            [only] = self.slices
+            return [only.partition] * only.count
+        found: list[int] = np.asarray(self.partition_of_record).tolist()
+        return found
 
     def positions(self, first_offsets: dict[int, int | None]) -> list[tuple[int, int | None]]:
         """(partition, offset) of every record in the body's order, given the first offset of each slice."""
@@ -48,25 +57,27 @@ class Split:
             first = first_offsets[only.partition]
             offsets = repeat(None, only.count) if first is None else range(first, first + only.count)
             return list(zip(repeat(only.partition), offsets, strict=False))
-        if len(self.partition_of_record) > ROWS_MAX and None not in first_offsets.values():
-            return self._offsets(first_offsets)
+        partitions = self.partitions()
+        if len(partitions) > ROWS_MAX and None not in first_offsets.values():
+            return list(zip(partitions, self._offsets(first_offsets), strict=True))
         counters = dict(first_offsets)
         out: list[tuple[int, int | None]] = []
-        for partition in np.asarray(self.partition_of_record).tolist():
+        for partition in partitions:
             offset = counters[partition]
             out.append((partition, offset))
             if offset is not None:
                 counters[partition] = offset + 1
         return out
 
-    def _offsets(self, first_offsets: dict[int, Any]) -> list[tuple[int, int | None]]:
+    def _offsets(self, first_offsets: dict[int, Any]) -> list[int]:
         firsts = [(first_offsets[part.partition], part.count) for part in self.slices]
         ordered = np.concatenate([np.arange(first, first + count) for first, count in firsts])
         offsets = ordered
         if self.order is not None:
             offsets = np.empty_like(ordered)
             offsets[self.order] = ordered
-        return list(zip(np.asarray(self.partition_of_record).tolist(), offsets.tolist(), strict=True))
+        found: list[int] = offsets.tolist()
+        return found
 
 
 def split(body: Body, partitions: int, keyless: int, config: TopicConfig, record_bytes_max: int, now_us: int) -> Split:
@@ -77,6 +88,8 @@ def split(body: Body, partitions: int, keyless: int, config: TopicConfig, record
         return _split_rows(body.rows, partitions, keyless, config)
     _check_sizes(body, limit)
     timestamp = _finish_timestamps(body, config, now_us)
+    if body.only_partition is not None:
+        return Split([_only_slice(body, timestamp, partitions)], None)
     targets = _targets(body, partitions, keyless, config)
     first = int(targets[0])
     if (targets == first).all():
@@ -90,6 +103,15 @@ def split(body: Body, partitions: int, keyless: int, config: TopicConfig, record
         slices.append(Slice(partition, count, columns.slice(at, count), own))
         at += count
     return Split(slices, targets, order)
+
+
+def _only_slice(body: Body, timestamp: pa.Array, partitions: int) -> Slice:
+    assert body.only_partition is not None
+    if body.only_partition >= partitions:
+        raise _unknown_partition(0, body.only_partition, partitions)
+    first = body.first_sequence
+    sequences = None if first is None else range(first, first + body.count)
+    return Slice(body.only_partition, body.count, _columns(body, timestamp), sequences)
 
 
 def _by_partition(
@@ -191,24 +213,24 @@ def _partitioner(config: TopicConfig) -> Partitioner:
 def _finish_timestamps(body: Body, config: TopicConfig, now_us: int) -> pa.Array:
     if body.timestamp is None or config["timestamp.type"] == "append":
         return fixed_array(np.full(body.count, now_us, np.int64), TIMESTAMP)
-    micros: Any = body.timestamp.view(pa.int64())
     earliest_us, latest_us = config.times_us(now_us, stored=body.stored)
-    for extreme in _extremes(micros):
+    for extreme in reversed(body.time_bounds or _time_bounds(body.timestamp)):
         if extreme is not None and not earliest_us <= extreme <= latest_us:
-            raise _wrong_time(extreme, pc.index(micros, extreme).as_py(), config, now_us)
+            index = pc.index(body.timestamp.view(pa.int64()), extreme).as_py()
+            raise _wrong_time(extreme, index, config, now_us)
     if body.timestamp.null_count:
-        return micros.fill_null(now_us).view(TIMESTAMP)
+        return body.timestamp.view(pa.int64()).fill_null(now_us).view(TIMESTAMP)
     return body.timestamp
 
 
-def _extremes(micros: pa.Array) -> tuple[int | None, int | None]:
-    """The greatest and the least, None where all are null."""
-    if not micros.null_count:
+def _time_bounds(timestamp: pa.Array) -> tuple[int | None, int | None]:
+    """The least and the greatest, None where all are null."""
+    if not timestamp.null_count:
         # An aggregation of Arrow takes as long as all else that is done with the times of a hundred records.
-        times = numbers_of(micros, np.int64)
-        return int(times.max()), int(times.min())
-    found = pc.min_max(micros)
-    return found["max"].as_py(), found["min"].as_py()
+        times = numbers_of(timestamp, np.int64)
+        return int(times.min()), int(times.max())
+    found = pc.min_max(timestamp.view(pa.int64()))
+    return found["min"].as_py(), found["max"].as_py()
 
 
 def _wrong_time(given_us: int, index: int, config: TopicConfig, now_us: int) -> SiltlogError:

@@ -88,6 +88,12 @@ impl Records {
         Ok((memory, layout.places.to_vec()))
     }
 
+    /// The least and the greatest of the times, in microseconds; None where any record has none.
+    fn time_bounds(&self) -> Option<(i64, i64)> {
+        let (least, greatest) = self.sizes.times_ms.filter(|_| self.sizes.times_missing == 0)?;
+        Some((least.wrapping_mul(US_PER_MS), greatest.wrapping_mul(US_PER_MS)))
+    }
+
     /// How many headers there are in all.
     fn headers(&self) -> usize {
         self.sizes.headers

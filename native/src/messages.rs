@@ -4,15 +4,20 @@
 #![forbid(unsafe_code)]
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyList, PyMemoryView, PySlice, PyString, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyList, PySlice, PyString, PyTuple};
 
+use self::absent::{Absent, Fresh};
+use self::input::Input;
+use self::output::Output;
+use self::turns::Turns;
 use crate::Memory;
 
-const UVARINT_BYTES_MAX: usize = 5;
-const UUID_BYTES: usize = 16;
-/// After so many elements others have the interpreter, as they do after some of Python's code.
-const TURN_ELEMENTS: usize = 256;
+mod absent;
+mod input;
+mod output;
+mod turns;
 
+const UUID_BYTES: usize = 16;
 /// Something is wrong, or not as usual: Python looks at it.
 pub struct Odd;
 
@@ -23,28 +28,6 @@ impl From<PyErr> for Odd {
 }
 
 type Found<T> = Result<T, Odd>;
-
-/// Lets others have the interpreter now and then, by a function of Python that does nothing: before it begins, whoever waits
-/// has a turn. To let go of the lock and take it again would give nobody one.
-#[derive(Default)]
-struct Turns<'a> {
-    nothing: Option<&'a Py<PyAny>>,
-    elements: usize,
-}
-
-impl<'a> Turns<'a> {
-    fn new(nothing: &'a Py<PyAny>) -> Turns<'a> {
-        Turns { nothing: Some(nothing), elements: 0 }
-    }
-
-    fn element(&mut self, py: Python<'_>) -> Found<()> {
-        self.elements += 1;
-        if let (0, Some(nothing)) = (self.elements % TURN_ELEMENTS, self.nothing) {
-            nothing.call0(py)?;
-        }
-        Ok(())
-    }
-}
 
 /// How the length of text, bytes and arrays is written.
 #[derive(Clone, Copy)]
@@ -80,17 +63,6 @@ struct Field {
     default: Option<Vec<u8>>,
 }
 
-/// What a field has that is not read, made anew each time as it could be changed.
-enum Fresh {
-    List,
-    Dict(Vec<(Py<PyString>, Absent)>),
-}
-
-enum Absent {
-    Constant(Py<PyAny>),
-    Fresh(Fresh),
-}
-
 struct Struct {
     own: Vec<Field>,
     /// By rising tags.
@@ -100,112 +72,6 @@ struct Struct {
     flexible: bool,
     template: Py<PyDict>,
     fresh: Vec<(Py<PyString>, Fresh)>,
-}
-
-/// A frame that is read from the front.
-struct Input<'a, 'py> {
-    frame: &'a Bound<'py, PyAny>,
-    bytes: &'a [u8],
-    at: usize,
-    /// How many elements its arrays may still have.
-    elements: usize,
-    turns: Turns<'a>,
-}
-
-impl<'a> Input<'a, '_> {
-    fn take(&mut self, length: usize) -> Found<&'a [u8]> {
-        let end = self.at.checked_add(length).ok_or(Odd)?;
-        let taken = self.bytes.get(self.at..end).ok_or(Odd)?;
-        self.at = end;
-        Ok(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Found<[u8; N]> {
-        self.take(N)?.try_into().map_err(|_| Odd)
-    }
-
-    fn uvarint(&mut self) -> Found<u32> {
-        let mut value = 0u64;
-        for place in 0..UVARINT_BYTES_MAX {
-            let [byte] = self.array()?;
-            value |= u64::from(byte & 0x7F) << (7 * place);
-            if byte < 0x80 {
-                return u32::try_from(value).map_err(|_| Odd);
-            }
-        }
-        Err(Odd)
-    }
-
-    /// None where it is null.
-    fn length(&mut self, length: Length, nullable: bool) -> Found<Option<usize>> {
-        let found = match length {
-            Length::Int16 => i64::from(i16::from_be_bytes(self.array()?)),
-            Length::Int32 => i64::from(i32::from_be_bytes(self.array()?)),
-            Length::Compact => i64::from(self.uvarint()?) - 1,
-        };
-        if found == -1 && nullable { Ok(None) } else { usize::try_from(found).map(Some).map_err(|_| Odd) }
-    }
-
-    fn sized(&mut self, length: Length, nullable: bool) -> Found<Option<&'a [u8]>> {
-        self.length(length, nullable)?.map(|length| self.take(length)).transpose()
-    }
-}
-
-/// A frame that is written: small parts together, large buffers as pieces of their own.
-struct Output<'a> {
-    bytes: Vec<u8>,
-    pieces: Vec<Py<PyAny>>,
-    piece_bytes_min: usize,
-    turns: Turns<'a>,
-}
-
-impl<'a> Output<'a> {
-    fn new(bytes: Vec<u8>, piece_bytes_min: usize, turns: Turns<'a>) -> Output<'a> {
-        Output { bytes, pieces: vec![], piece_bytes_min, turns }
-    }
-
-    fn uvarint(&mut self, mut value: u32) {
-        while value >= 0x80 {
-            self.bytes.push(value as u8 | 0x80);
-            value >>= 7;
-        }
-        self.bytes.push(value as u8);
-    }
-
-    fn length(&mut self, length: Length, count: usize) -> Found<()> {
-        match length {
-            Length::Int16 => self.bytes.extend(i16::try_from(count).map_err(|_| Odd)?.to_be_bytes()),
-            Length::Int32 => self.bytes.extend(i32::try_from(count).map_err(|_| Odd)?.to_be_bytes()),
-            Length::Compact => self.uvarint(u32::try_from(count + 1).map_err(|_| Odd)?),
-        }
-        Ok(())
-    }
-
-    fn null(&mut self, length: Length) {
-        match length {
-            Length::Int16 => self.bytes.extend((-1i16).to_be_bytes()),
-            Length::Int32 => self.bytes.extend((-1i32).to_be_bytes()),
-            Length::Compact => self.bytes.push(0),
-        }
-    }
-
-    fn buffer(&mut self, py: Python<'_>, buffer: &Bound<'_, PyAny>, memory: &Memory) -> Found<()> {
-        if memory.bytes().len() < self.piece_bytes_min {
-            self.bytes.extend_from_slice(memory.bytes());
-        } else {
-            self.flush(py);
-            let bytes = PyMemoryView::from(buffer)?.call_method1("cast", ("B",))?;
-            self.pieces.push(bytes.unbind());
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self, py: Python<'_>) {
-        if !self.bytes.is_empty() {
-            self.pieces.push(PyBytes::new(py, &self.bytes).into_any().unbind());
-            self.bytes.clear();
-        }
-    }
 }
 
 impl Value {
@@ -516,51 +382,6 @@ impl Field {
         let value = Value::of(field, version, flexible)?;
         let default = value.written(py, &Absent::of(field)?.made(py)?).ok();
         Ok(Field { name: name.unbind(), value, default })
-    }
-}
-
-impl Absent {
-    /// What a `Field` of Python has where it is not given.
-    fn of(field: &Bound<'_, PyAny>) -> PyResult<Absent> {
-        let (default, kind) = (field.getattr("default")?, field.getattr("kind")?.getattr("value")?);
-        if default.is_none() {
-            return Ok(Absent::Constant(default.unbind()));
-        }
-        Ok(match kind.extract::<String>()?.as_str() {
-            "array" => Absent::Fresh(Fresh::List),
-            "struct" => {
-                let mut of = vec![];
-                for each in field.getattr("fields")?.try_iter()? {
-                    let each = each?;
-                    let name: Bound<'_, PyString> = each.getattr("name")?.extract()?;
-                    of.push((name.unbind(), Absent::of(&each)?));
-                }
-                Absent::Fresh(Fresh::Dict(of))
-            }
-            _ => Absent::Constant(default.unbind()),
-        })
-    }
-
-    fn made<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        match self {
-            Absent::Constant(constant) => Ok(constant.bind(py).clone()),
-            Absent::Fresh(fresh) => fresh.made(py),
-        }
-    }
-}
-
-impl Fresh {
-    fn made<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        match self {
-            Fresh::List => Ok(PyList::empty(py).into_any()),
-            Fresh::Dict(of) => {
-                let found = PyDict::new(py);
-                for (name, default) in of {
-                    found.set_item(name, default.made(py)?)?;
-                }
-                Ok(found.into_any())
-            }
-        }
     }
 }
 

@@ -149,6 +149,8 @@ fn record<'a>(reader: &mut Reader<'a>, index: usize, base_ms: i64) -> Option<Rec
 pub struct Sizes {
     pub rows: usize,
     pub times_missing: usize,
+    /// The least and the greatest of the times that there are.
+    pub times_ms: Option<(i64, i64)>,
     pub key: Column,
     pub value: Column,
     pub records_with_headers: usize,
@@ -178,7 +180,13 @@ pub fn checked(data: &[u8], frame: Frame) -> Option<Sizes> {
     i32::try_from(data.len()).ok()?;
     let mut sizes = Sizes { rows: frame.rows, ..Sizes::default() };
     walk(data, frame, |record| {
-        sizes.times_missing += usize::from(record.timestamp_ms == NO_TIMESTAMP);
+        match record.timestamp_ms {
+            NO_TIMESTAMP => sizes.times_missing += 1,
+            time => {
+                let (least, greatest) = sizes.times_ms.unwrap_or((time, time));
+                sizes.times_ms = Some((least.min(time), greatest.max(time)));
+            }
+        }
         sizes.key.count(record.key);
         sizes.value.count(record.value);
         let mut headers = record.headers;

@@ -45,8 +45,8 @@ def batch_of(columns: Columns) -> pa.RecordBatch:
     """The columns, those too that no record has."""
     types = (TIMESTAMP, pa.binary(), pa.binary(), HEADERS)
     rows = len(columns.value)
-    arrays = [pa.nulls(rows, own) if each is None else each for each, own in zip(columns, types, strict=True)]
-    fields = [pa.field(name, own) for name, own in zip(Columns._fields, types, strict=True)]
+    arrays = [pa.nulls(rows, own) if each is None else each for each, own in zip(columns[:4], types, strict=True)]
+    fields = [pa.field(name, own) for name, own in zip(Columns._fields[:4], types, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 

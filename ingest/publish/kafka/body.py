@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from siltlog.infra.errors import problem
@@ -18,9 +17,6 @@ def body_of(partition: int, head: BatchHead, columns: Columns | None, first_sequ
     nbytes = len(head.records) + TIMESTAMP_BYTES * count
     if columns is None:
         return Body(count, nbytes, _rows(partition, head, first_sequence), positions=False)
-    sequence = None
-    if first_sequence is not None:
-        sequence = np.arange(first_sequence, first_sequence + count, dtype=np.int64)
     return Body(
         count,
         nbytes,
@@ -28,8 +24,9 @@ def body_of(partition: int, head: BatchHead, columns: Columns | None, first_sequ
         key=columns.key,
         value=columns.value,
         headers=columns.headers,
-        partition=np.full(count, partition, np.int32),
-        sequence=sequence,
+        only_partition=partition,
+        first_sequence=first_sequence,
+        time_bounds=columns.time_bounds,
         positions=False,
     )
 

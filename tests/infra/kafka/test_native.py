@@ -51,6 +51,7 @@ def assert_both_find(data: bytes, rows: int, base_ms: int = NOW_MS) -> Content |
     assert columns.equals(same)
     assert [column.null_count for column in columns] == [column.null_count for column in same]
     assert [each is None for each in found.columns()] == [each is None for each in expected.columns()]
+    assert found.columns().time_bounds == expected.columns().time_bounds
     assert found.lists() == expected.lists()
     return found
 

@@ -1,6 +1,7 @@
 """Bodies split by partition: Spark's hash, the body's order, every record's place; limits that name the record."""
 
 from collections import defaultdict
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -119,6 +120,44 @@ def test_every_record_is_in_its_partition_in_order(data: st.DataObject, columns:
         places.append((partition, None if first is None else first + seen[partition]))
         seen[partition] += 1
     assert parts.positions(firsts) == places
+
+
+@given(st.data(), st.integers(1, 9))
+def test_what_is_known_of_all_records_need_not_be_said_of_each(data: st.DataObject, partitions: int) -> None:
+    keys = data.draw(st.lists(KEYS, min_size=1, max_size=40))
+    count, only = len(keys), data.draw(st.integers(0, partitions - 1))
+    first = data.draw(st.none() | st.integers(0, 2**40))
+    times: list[int | None] = [NOW_US - data.draw(st.integers(0, 1000)) for _ in keys]
+    sequences = None if first is None else list(range(first, first + count))
+    each = body([b"v"] * count, keys, None, times, [only] * count, sequences, columns=True)
+    together = replace(
+        each,
+        partition=None,
+        sequence=None,
+        only_partition=only,
+        first_sequence=first,
+        time_bounds=(min(filter(None, times)), max(filter(None, times))),
+    )
+    wanted, found = (split(given, partitions, 0, CONFIG, LIMIT, NOW_US) for given in (each, together))
+    [expected], [part] = wanted.slices, found.slices
+    assert (part.partition, part.count, rows_of(part)) == (expected.partition, expected.count, rows_of(expected))
+    assert (part.sequences and list(part.sequences)) == (sequences and [*sequences])
+    assert found.partitions() == wanted.partitions() == [only] * count
+    assert found.positions({only: 7}) == wanted.positions({only: 7})
+
+
+@pytest.mark.parametrize("wrong", [-10, 10])
+def test_times_that_are_known_by_their_bounds_are_held_to_the_limits(wrong: int) -> None:
+    times: list[int | None] = [NOW_US, NOW_US + wrong * 1_000_000, NOW_US]
+    config = {"timestamp.after.max.ms": 5_000, "timestamp.before.max.ms": 5_000}
+    each = body([b"v"] * 3, timestamps=times, columns=True)
+    known = replace(each, only_partition=0, time_bounds=(min(filter(None, times)), max(filter(None, times))))
+    assert str(refusal(known, config)) == str(refusal(each, config))
+    assert refusal(known, config).members["index"] == 1
+
+
+def test_the_only_partition_is_one_of_the_topics() -> None:
+    assert "partition 4" in str(refusal(replace(body([b"v"], columns=True), only_partition=4)))
 
 
 def refusal(of: Body, config: dict[str, Any] | None = None, limit: int = LIMIT) -> Refused:

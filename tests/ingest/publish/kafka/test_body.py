@@ -55,9 +55,11 @@ def test_few_and_many_are_the_same_records(records: Any, sequence: int | None) -
     assert few.values == listed(many.value, count) == [value for _, _, value, _ in records]
     pairs = [one and [(each["key"], each["value"]) for each in one] for one in listed(many.headers, count)]
     assert few.headers == pairs == [given or None for *_, given in records]
-    assert many.partition is not None
-    assert few.partitions == many.partition.tolist() == [3] * count
-    numbers = [None] * count if many.sequence is None else many.sequence.tolist()
+    assert few.partitions == [many.only_partition] * count == [3] * count
+    first = many.first_sequence
+    numbers = [None] * count if first is None else list(range(first, first + count))
+    given = [at for at in few.timestamps if at is not None]
+    assert many.time_bounds == ((min(given), max(given)) if len(given) == count else None)
     assert few.sequences == numbers == [None if sequence is None else sequence + at for at in range(count)]
 
 

@@ -1,0 +1,62 @@
+//! What a message has where its frame or its writer gives nothing.
+
+#![forbid(unsafe_code)]
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyString};
+
+/// What a field has that is not read, made anew each time as it could be changed.
+pub enum Fresh {
+    List,
+    Dict(Vec<(Py<PyString>, Absent)>),
+}
+
+pub enum Absent {
+    Constant(Py<PyAny>),
+    Fresh(Fresh),
+}
+
+impl Absent {
+    /// What a `Field` of Python has where it is not given.
+    pub fn of(field: &Bound<'_, PyAny>) -> PyResult<Absent> {
+        let (default, kind) = (field.getattr("default")?, field.getattr("kind")?.getattr("value")?);
+        if default.is_none() {
+            return Ok(Absent::Constant(default.unbind()));
+        }
+        Ok(match kind.extract::<String>()?.as_str() {
+            "array" => Absent::Fresh(Fresh::List),
+            "struct" => {
+                let mut of = vec![];
+                for each in field.getattr("fields")?.try_iter()? {
+                    let each = each?;
+                    let name: Bound<'_, PyString> = each.getattr("name")?.extract()?;
+                    of.push((name.unbind(), Absent::of(&each)?));
+                }
+                Absent::Fresh(Fresh::Dict(of))
+            }
+            _ => Absent::Constant(default.unbind()),
+        })
+    }
+
+    pub fn made<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match self {
+            Absent::Constant(constant) => Ok(constant.bind(py).clone()),
+            Absent::Fresh(fresh) => fresh.made(py),
+        }
+    }
+}
+
+impl Fresh {
+    pub fn made<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match self {
+            Fresh::List => Ok(PyList::empty(py).into_any()),
+            Fresh::Dict(of) => {
+                let found = PyDict::new(py);
+                for (name, default) in of {
+                    found.set_item(name, default.made(py)?)?;
+                }
+                Ok(found.into_any())
+            }
+        }
+    }
+}
