@@ -17,9 +17,8 @@ try:
 except ImportError:
     siltlog_native = None
 
-_native: Any = siltlog_native
-MESSAGE: Any = getattr(_native, "Message", None)
-"""What reads and writes a message; a codec from before it did so has none."""
+# One that was built of an older clone lacks something, and is not used.
+_native: Any = siltlog_native if hasattr(siltlog_native, "Message") else None
 IS_NATIVE = _native is not None
 CODEC = f"siltlog-native {_native.__version__}" if IS_NATIVE else "numpy"
 """Names the one of the two that this process has."""
@@ -30,7 +29,7 @@ _Places = list[pa.Buffer | None]
 
 def message(fields: tuple[Field, ...], version: int, flexible: bool) -> Any:
     """What reads and writes a message of `fields`; None where no native codec does."""
-    return None if MESSAGE is None else MESSAGE(fields, version, flexible, _nothing)
+    return None if _native is None else _native.Message(fields, version, flexible, _nothing)
 
 
 def _nothing() -> None:
