@@ -48,6 +48,12 @@ class Page:
         self.at.goto(f"{self.url}#/{place}")
         return self.at
 
+    def go_by_keys(self, key: str, place: str) -> None:
+        """Goes there by `g` and a key; the page takes them only where they come soon after one another."""
+        while self.at.evaluate("location.hash") != f"#/{place}":
+            self.at.keyboard.press("g")
+            self.at.keyboard.press(key)
+
     def shows(self, text: str) -> None:
         self.at.get_by_text(text).first.wait_for()
 

@@ -42,6 +42,11 @@ PLACES = (
     "elsewhere",
 )
 """Each page has one place at least, with its tabs and with what is refused."""
+_GO = """(here) => location.hash === here || new Promise((gone) => {
+  addEventListener("hashchange", () => gone(true), { once: true });
+  location.hash = here;
+})"""
+"""The page hears of it first, and draws the place before this ends."""
 _SETTLED = """() => document.querySelector('main h1') !== null &&
   ![...document.querySelectorAll('main [role=status]')]
     .some((each) => /^(Loading|Looking) …$/.test(each.textContent.trim()))"""
@@ -62,7 +67,5 @@ def furnish(url: str, records: Iterable[dict[str, Any]] = ()) -> None:
 
 def visit(page: Page, place: str) -> None:
     """Goes there within the page, and waits until it shows what it asked for."""
-    here = f"#/{place}"
-    page.at.evaluate("(here) => { if (location.hash !== here) location.hash = here }", here)
-    page.at.wait_for_function("(here) => location.hash.startsWith(here.split('?')[0])", arg=here)
+    page.at.evaluate(_GO, f"#/{place}")
     page.at.wait_for_function(_SETTLED)

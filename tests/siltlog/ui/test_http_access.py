@@ -57,6 +57,7 @@ def test_a_key_is_made_used_rotated_and_revoked(page: Page, secured: Secured) ->
     assert (who["principal"], who["roles"][0]["role"], who["roles"][0]["prefix"]) == ("key:shop", "producer", "orders")
     left = at.evaluate(EVERYWHERE)
     assert first not in left
+    at.get_by_role("cell", name="shop", exact=True).wait_for()
     assert column(at, "Keys", "Name") == [key["name"] for key in document(secured)["keys"]]
 
     at.get_by_role("button", name="Rotate shop").click()

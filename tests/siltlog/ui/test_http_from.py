@@ -157,9 +157,8 @@ def test_a_server_slower_than_the_interval_is_let_answer(page: Page, http: Http)
     page.context.route("**/v1/topics/slow/health", lambda route: held.append(route.continue_))
     at = page.at
     at.clock.install()
-    page.go("topics/slow/files")
     with at.expect_request("**/v1/topics/slow/health"):
-        pass
+        page.go("topics/slow/files")
     at.clock.run_for(35_000)
     assert len(held) == 1, "the first is neither ended nor asked for again"
     held[0]()

@@ -57,7 +57,8 @@ def test_a_hot_setting_is_changed_acts_and_is_taken_back(browser: Any) -> None:
         http.create("small")
         large = {"value": "x" * 4096}
         assert http.publish("small", large).status == 200
-        at = page.go("settings?filter=record_bytes_max")
+        at = page.go("settings?show=hot")
+        changed = at.get_by_role("cell", name="changed while it ran")
         at.get_by_role("button", name="Change record_bytes_max").click()
         at.get_by_label("To", exact=True).fill("2KiB")
         assert at.locator("dialog dd").all_inner_texts() == ["8 MiB 8388608", "2KiB"]
@@ -73,12 +74,15 @@ def test_a_hot_setting_is_changed_acts_and_is_taken_back(browser: Any) -> None:
         page.shows("record_bytes_max is 8 MiB now")
         assert http.publish("small", large).status == 200
 
+        # Loaded by now: what is loaded later would know of what somebody else changes.
+        changed.wait_for(state="detached")
         at.get_by_role("button", name="Change record_bytes_max").click()
         at.get_by_label("To", exact=True).fill("3KiB")
         assert http.json("PATCH", "/v1/config", {"changes": {"log_level": "error"}}).status == 200
         at.get_by_role("button", name="Save").click()
         page.shows("Somebody else changed a setting")
         at.get_by_role("dialog").get_by_role("button", name="Load them again").click()
+        changed.wait_for()
         for _ in range(CHANGES_A_MINUTE_MAX):
             http.json("PATCH", "/v1/config", {"changes": {"log_level": "error"}})
         at.get_by_role("dialog").get_by_role("button", name="Load them again").click()

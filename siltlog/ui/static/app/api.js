@@ -117,8 +117,12 @@ async function sent(method, path, { query, body, headers = {}, signal, timeoutMs
   } catch (error) {
     if (signal?.aborted) throw error;
     if (limits[0].aborted) throw new Problem(0, { detail: `The server has not answered within ${timeoutMs / 1000} s.` });
-    throw new Problem(0, { unreached: true, detail: "The server is not reached. What is shown may be old; it is tried again." });
+    throw unreached();
   }
+}
+
+function unreached() {
+  return new Problem(0, { unreached: true, detail: "The server is not reached. What is shown may be old; it is tried again." });
 }
 
 /** @param {Response} response */
@@ -134,7 +138,13 @@ async function problemOf(response) {
 export async function call(method, path, options) {
   const response = await send(method, path, options);
   if (response.status === 204 || response.headers.get("content-length") === "0") return null;
-  return response.json();
+  try {
+    return await response.json();
+  } catch (error) {
+    // Its end did not come: who answered was killed meanwhile.
+    if (error instanceof TypeError && !options?.signal?.aborted) throw unreached();
+    throw error;
+  }
 }
 
 /** @param {string[]} path @param {Record<string, unknown>} [query] @param {Options} [options] */
