@@ -38,7 +38,7 @@ SINGLE_CONNECTIONS = {1: None, 64: 25_000}
 """How many connections send one record at a time, and the target of each."""
 BATCH_BYTES = {16 * 1024: 1_500_000, 1024 * 1024: 2_500_000}
 RECORDS, QUICK_RECORDS = 1_000_000, 50_000
-BULK_PART = 3
+BULK_TIMES = 3
 """So many times more are sent in batches: one million takes two seconds, most of which Java makes machine code."""
 SHARED_PART = 10
 """Records that travel one by one take so much longer: fewer are sent."""
@@ -121,7 +121,7 @@ def _sent_by_java(bench: Bench, sides: Sequence[Side], jars: Path) -> Iterator[F
     batches = {f"batches of up to {size // 1024} KiB": (size, 5, target) for size, target in BATCH_BYTES.items()}
     for what, (size, linger_ms, target) in {"each record a batch": (0, 0, 25_000), **batches}.items():
         for side in sides:
-            records = _records(bench) * BULK_PART if size else _records(bench) // SHARED_PART
+            records = _records(bench) * BULK_TIMES if size else _records(bench) // SHARED_PART
             before = cpu_seconds(side.pid)
             rate = _send(jars, side, TOPIC, records, size, linger_ms)
             used = (cpu_seconds(side.pid) - before) / records * 1e6

@@ -25,8 +25,8 @@ class Columns(NamedTuple):
     key: pa.Array | None
     value: pa.Array
     headers: pa.Array | None
-    time_bounds: tuple[int, int] | None = None
-    """The least and the greatest of `timestamp`, where none of it is null and they are known."""
+    time_bounds: tuple[int, int] | None
+    """The least and the greatest of `timestamp`, where none of it is null."""
 
 
 class Lists(NamedTuple):

@@ -25,7 +25,7 @@ CHUNK_OVERHEAD_BYTES = 2_500
 RUN_BYTES = 230
 """One of a batch's runs takes so much, with the id and the sequence it names."""
 SENT_BYTES_MAX = 32 * 1024
-"""Of the newest batches as they were sent so much is kept: what a reader that keeps up has not read. None are kept once
+"""So much is kept of the newest batches as they were sent: what a reader that keeps up has not read. None are kept once
 so much has come since somebody asked for them."""
 SENT_OVERHEAD_BYTES = 150
 """One of them takes so much beside its bytes."""

@@ -41,7 +41,8 @@ impl Memory {
             return &[];
         }
         // SAFETY: the buffer is in one piece, as was looked at, has so many bytes, and keeps its memory in its place while
-        // it is alive. Nobody writes to it: it is read-only, or of an array of Arrow, which is never changed.
+        // it is alive. Nobody writes to it: it is read-only, or of an array of Arrow, which is never changed, or
+        // the interpreter's lock is kept as long as the bytes are looked at.
         unsafe { std::slice::from_raw_parts(self.0.buf_ptr().cast::<u8>(), self.0.len_bytes()) }
     }
 }

@@ -6,7 +6,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyList, PySlice, PyString, PyTuple};
 
-use self::absent::{Absent, Fresh};
+use self::absent::Absent;
 use self::input::Input;
 use self::output::Output;
 use self::turns::Turns;
@@ -18,6 +18,7 @@ mod output;
 mod turns;
 
 const UUID_BYTES: usize = 16;
+
 /// Something is wrong, or not as usual: Python looks at it.
 pub struct Odd;
 
@@ -70,8 +71,10 @@ struct Struct {
     /// The names of fields that this version lacks, or has no place for.
     others: Vec<Py<PyString>>,
     flexible: bool,
+    /// What each message begins as, until what is read and what is made anew has come in its place.
     template: Py<PyDict>,
-    fresh: Vec<(Py<PyString>, Fresh)>,
+    /// What is made anew for each message, as it may not be read.
+    fresh: Vec<(Py<PyString>, Absent)>,
 }
 
 impl Value {
@@ -201,6 +204,12 @@ impl Value {
         Ok(())
     }
 
+    fn written(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> Found<Vec<u8>> {
+        let mut out = Output::new(vec![], usize::MAX, Turns::default());
+        self.write(py, value, &mut out)?;
+        Ok(out.bytes)
+    }
+
     /// None where the value is null and may be.
     fn given<'a, 'py>(&self, value: &'a Bound<'py, PyAny>) -> Found<Option<&'a Bound<'py, PyAny>>> {
         match (value.is_none(), self.nullable) {
@@ -267,20 +276,19 @@ impl Struct {
             let name: Bound<'_, PyString> = field.getattr("name")?.extract()?;
             let tag: Option<u32> = field.getattr("tag")?.extract()?;
             let within: bool = field.call_method1("within", (version,))?.extract()?;
-            match Absent::of(&field)? {
-                Absent::Constant(constant) => of.template.bind(py).set_item(&name, constant)?,
-                Absent::Fresh(fresh) => {
-                    of.template.bind(py).set_item(&name, py.None())?;
-                    if !within || tag.is_some() {
-                        of.fresh.push((name.clone().unbind(), fresh));
-                    }
-                }
+            let absent = Absent::of(&field)?;
+            let made = absent.made(py)?;
+            of.template.bind(py).set_item(&name, &made)?;
+            if !matches!(absent, Absent::Constant(_)) && (!within || tag.is_some()) {
+                of.fresh.push((name.clone().unbind(), absent));
             }
             if !within || (tag.is_some() && !flexible) {
                 of.others.push(name.unbind());
                 continue;
             }
-            let own = Field::of(&field, name, version, flexible)?;
+            let value = Value::of(&field, version, flexible)?;
+            let default = value.written(py, &made).ok();
+            let own = Field { name: name.unbind(), value, default };
             match tag {
                 Some(tag) => of.tagged.push((tag, own)),
                 None => of.own.push(own),
@@ -365,23 +373,6 @@ impl Struct {
             out.bytes.extend_from_slice(&bytes);
         }
         Ok(known)
-    }
-}
-
-impl Value {
-    fn written(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> Found<Vec<u8>> {
-        let mut out = Output::new(vec![], usize::MAX, Turns::default());
-        self.write(py, value, &mut out)?;
-        Ok(out.bytes)
-    }
-}
-
-impl Field {
-    fn of(field: &Bound<'_, PyAny>, name: Bound<'_, PyString>, version: i64, flexible: bool) -> PyResult<Field> {
-        let py = field.py();
-        let value = Value::of(field, version, flexible)?;
-        let default = value.written(py, &Absent::of(field)?.made(py)?).ok();
-        Ok(Field { name: name.unbind(), value, default })
     }
 }
 

@@ -5,26 +5,22 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 
-/// What a field has that is not read, made anew each time as it could be changed.
-pub enum Fresh {
+/// What a field has that is not given. Lists and dicts are made anew each time, as they could be changed.
+pub enum Absent {
+    Constant(Py<PyAny>),
     List,
     Dict(Vec<(Py<PyString>, Absent)>),
 }
 
-pub enum Absent {
-    Constant(Py<PyAny>),
-    Fresh(Fresh),
-}
-
 impl Absent {
-    /// What a `Field` of Python has where it is not given.
+    /// Describes that of a `Field` of Python.
     pub fn of(field: &Bound<'_, PyAny>) -> PyResult<Absent> {
         let (default, kind) = (field.getattr("default")?, field.getattr("kind")?.getattr("value")?);
         if default.is_none() {
             return Ok(Absent::Constant(default.unbind()));
         }
         Ok(match kind.extract::<String>()?.as_str() {
-            "array" => Absent::Fresh(Fresh::List),
+            "array" => Absent::List,
             "struct" => {
                 let mut of = vec![];
                 for each in field.getattr("fields")?.try_iter()? {
@@ -32,7 +28,7 @@ impl Absent {
                     let name: Bound<'_, PyString> = each.getattr("name")?.extract()?;
                     of.push((name.unbind(), Absent::of(&each)?));
                 }
-                Absent::Fresh(Fresh::Dict(of))
+                Absent::Dict(of)
             }
             _ => Absent::Constant(default.unbind()),
         })
@@ -41,19 +37,11 @@ impl Absent {
     pub fn made<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         match self {
             Absent::Constant(constant) => Ok(constant.bind(py).clone()),
-            Absent::Fresh(fresh) => fresh.made(py),
-        }
-    }
-}
-
-impl Fresh {
-    pub fn made<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        match self {
-            Fresh::List => Ok(PyList::empty(py).into_any()),
-            Fresh::Dict(of) => {
+            Absent::List => Ok(PyList::empty(py).into_any()),
+            Absent::Dict(of) => {
                 let found = PyDict::new(py);
-                for (name, default) in of {
-                    found.set_item(name, default.made(py)?)?;
+                for (name, absent) in of {
+                    found.set_item(name, absent.made(py)?)?;
                 }
                 Ok(found.into_any())
             }

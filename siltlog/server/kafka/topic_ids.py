@@ -2,13 +2,9 @@
 
 import uuid
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 
 from siltlog.consumers.reading.view import LogView
 from siltlog.infra.errors import SiltlogError
-
-IDS_MAX = 10_000
-"""So many ids are kept as bytes: each request names some."""
 
 
 class TopicIds:
@@ -16,7 +12,8 @@ class TopicIds:
 
     def __init__(self, log: LogView) -> None:
         self._log = log
-        self._names: dict[bytes, str] = {}
+        self._known: dict[bytes, tuple[str, str]] = {}
+        """Name and id of each topic that there was, by its id as clients have it."""
 
     def names(self, topic_ids: Iterable[bytes]) -> Mapping[bytes, str]:
         """The names of the topics with these ids, of those that there are.
@@ -25,19 +22,18 @@ class TopicIds:
         """
         wanted = set(topic_ids)
         if any(not self._has(topic_id) for topic_id in wanted):
-            self._names = {id_bytes(topic.topic_id): topic.name for topic in self._log.topics()}
-        return {topic_id: self._names[topic_id] for topic_id in wanted if topic_id in self._names}
+            self._known = {id_bytes(topic.topic_id): (topic.name, topic.topic_id) for topic in self._log.topics()}
+        return {topic_id: self._known[topic_id][0] for topic_id in wanted if topic_id in self._known}
 
     def _has(self, topic_id: bytes) -> bool:
-        name = self._names.get(topic_id)
-        if name is None:
+        if topic_id not in self._known:
             return False
+        name, own_id = self._known[topic_id]
         try:
-            return id_bytes(self._log.topic(name).topic_id) == topic_id
+            return self._log.topic(name).topic_id == own_id
         except SiltlogError:
             return False
 
 
-@lru_cache(maxsize=IDS_MAX)
 def id_bytes(topic_id: str) -> bytes:
     return uuid.UUID(topic_id).bytes

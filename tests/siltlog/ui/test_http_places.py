@@ -18,7 +18,7 @@ from siltlog.testing import running_server
 
 HOSTILE = '<img src=x onerror="window.hurt = 1">\u202e</script><script>window.hurt = 1</script>\u0000'
 LONG = "y" * (8 * 1024 * 1024 - 1_024)
-"""As much as a record may have, but for its key."""
+"""Nearly fills a record: its key has the rest."""
 DEEP = "[" * 10_000 + "]" * 10_000
 RUN = {
     "run_id": "0f9c2a34-1b5d-4e6f-8a7b-9c0d1e2f3a4b",
