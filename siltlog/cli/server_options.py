@@ -1,5 +1,7 @@
 """The server's settings as flags: one `--flag` for each that is no secret, found when a command needs them."""
 
+from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -37,7 +39,8 @@ def take_settings(values: dict[str, Any], extra: Extra = "server") -> "LoadedSet
         raise click.UsageError(error.detail, ctx=click.get_current_context(silent=True)) from None
 
 
-def _settings_as_options() -> list[click.Option]:
+@cache  # click asks more than once, and hundreds of servers are forked of one process in the tests
+def _settings_as_options() -> Sequence[click.Option]:
     with needs("server", command_said()):
         from siltlog.infra.settings.settings import SECRETS, ServerSettings
     options = []

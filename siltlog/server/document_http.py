@@ -1,6 +1,8 @@
-"""`/openapi.json` and `/docs`: made once, when the server starts."""
+"""`/openapi.json` and `/docs`: made when first asked for, as most servers never are and a start would wait for it."""
 
+import asyncio
 from collections.abc import Sequence
+from functools import cached_property
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -29,8 +31,15 @@ _PAGE_HEADERS = {**_HEADERS, "Content-Security-Policy": "default-src 'none'; sty
 class DocumentHttp:
     def __init__(self, operations: Sequence[Operation]) -> None:
         """Describes `operations`, its own among them."""
-        whole = document(operations)
-        self._json, self._page = encoded(whole), page(whole).encode()
+        self._operations = operations
+
+    @cached_property
+    def _json(self) -> bytes:
+        return encoded(document(self._operations))
+
+    @cached_property
+    def _page(self) -> bytes:
+        return page(document(self._operations)).encode()
 
     @operation(
         "GET",
@@ -44,7 +53,8 @@ class DocumentHttp:
     )
     async def openapi(self, request: Request) -> Response:
         Query(request, ())
-        return Response(self._json, headers=_HEADERS, media_type=names.MEDIA_JSON)
+        content = await asyncio.to_thread(lambda: self._json)
+        return Response(content, headers=_HEADERS, media_type=names.MEDIA_JSON)
 
     @operation(
         "GET",
@@ -58,4 +68,5 @@ class DocumentHttp:
     )
     async def docs(self, request: Request) -> Response:
         Query(request, ())
-        return Response(self._page, headers=_PAGE_HEADERS, media_type="text/html")
+        content = await asyncio.to_thread(lambda: self._page)
+        return Response(content, headers=_PAGE_HEADERS, media_type="text/html")

@@ -5,11 +5,13 @@ standard streams, session), has no other file open, and runs `silt` from its ent
 """
 
 import gc
+import importlib.metadata
 import json
 import os
 import runpy
 import socket
 import sys
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -80,7 +82,24 @@ def _fork_until_told(sock: socket.socket) -> None:
         sock.sendall(json.dumps(answer).encode() + b"\n")
 
 
+def _get_warm() -> None:
+    """Does what every server would do anew, though it comes out the same."""
+    import click
+    from starlette.routing import compile_path
+
+    from siltlog.cli.commands.node.serve import serve
+    from siltlog.server.api import OPERATIONS
+
+    serve.get_params(click.Context(serve))
+    for operation in OPERATIONS:
+        compile_path(operation.path)  # `re` keeps what it has compiled
+    for name in ("redis", "siltlog"):
+        importlib.metadata.version(name)
+
+
 def _serve(sock: socket.socket) -> None:
+    # Each asks for it several times, and reads a file every time.
+    importlib.metadata.version = cache(importlib.metadata.version)
     from siltlog.cli import __main__ as entry
     from siltlog.cli import main as cli
 
@@ -94,7 +113,7 @@ def _serve(sock: socket.socket) -> None:
         hide_pandas()
         for name in IMPORTED:
             import_module(name)
-
+        _get_warm()
         gc.collect()
         gc.freeze()
         _fork_until_told(sock)
