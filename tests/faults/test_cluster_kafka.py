@@ -168,7 +168,7 @@ def test_an_assignment_of_replicas_says_who_owns_a_topic(nodes: Nodes) -> None:
     name, there = "assigned-to-n1", [numbers["n1"]]
     with Tape(address_of(nodes, "n2")) as tape:
 
-        def reassigned(*replicas: list[int]) -> int:
+        def reassigned(*replicas: list[int] | None) -> int:
             parts = [{"partition_index": at, "replicas": each} for at, each in enumerate(replicas)]
             [told] = tape.ask(45, 1, topics=[{"name": name, "partitions": parts}])["responses"]
             [code] = {part["error_code"] for part in told["partitions"]}
@@ -179,6 +179,17 @@ def test_an_assignment_of_replicas_says_who_owns_a_topic(nodes: Nodes) -> None:
         assert reassigned([numbers["n3"]], [numbers["n3"]]) == KafkaError.NONE
         nodes.until(lambda: all(nodes.owner(name, at) == "n3" for at in nodes), "it has gone there")
         nodes.until(lambda: not tape.ask(46, 0, topics=None)["topics"], "nothing is on its way")
+
+        def canceled_on_its_way() -> bool:
+            nodes.until(lambda: reassigned([numbers["n3"]], [numbers["n3"]]) == KafkaError.NONE, "it may go there")
+            nodes.until(lambda: all(nodes.owner(name, at) == "n3" for at in nodes), "it is there")
+            assert reassigned(there, there) == KafkaError.NONE
+            return reassigned(None, None) == KafkaError.NONE
+
+        assert reassigned(None, None) == KafkaError.NO_REASSIGNMENT_IN_PROGRESS
+        nodes.until(canceled_on_its_way, "it was canceled before it had arrived")
+        nodes.until(lambda: not tape.ask(46, 0, topics=None)["topics"], "nothing is on its way")
+        nodes.until(lambda: all(nodes.owner(name, at) == "n3" for at in nodes), "it has come back")
     [wrong] = admin.create_partitions([NewPartitions(name, 3, [there])]).values()
     with pytest.raises(KafkaException, match="name it first in each, or move the topic"):
         wrong.result()

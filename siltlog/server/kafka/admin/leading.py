@@ -88,7 +88,7 @@ class Leading:
         return {"error_code": KafkaError.NONE, "error_message": None, "responses": responses}
 
     async def _reassigned(self, call: Call, name: str, parts: Sequence[Mapping[str, Any]]) -> Refusal | None:
-        """None where the topic goes, or is there. Raises Misassigned, SiltlogError."""
+        """None where the topic goes, or is there; canceled, it goes back. Raises Misassigned, SiltlogError."""
         not_his = call.session.refusal("moveTopic", "alter", name)
         if not_his is not None:
             raise not_his
@@ -96,9 +96,13 @@ class Leading:
         wanted: dict[int, Sequence[int] | None] = {part["partition_index"]: part["replicas"] for part in parts}
         if not wanted.keys() <= set(range(len(topic.partitions))):
             return KafkaError.UNKNOWN_TOPIC_OR_PARTITION, _NO_SUCH_PARTITION
-        assigned = {number: replicas for number, replicas in wanted.items() if replicas is not None}
+        assigned: dict[int, Sequence[int]] = {at: replicas for at, replicas in wanted.items() if replicas is not None}
         if not assigned:
-            return self._canceled(self._leaders.going_to(name))
+            if self._leaders.going_to(name) == NOBODY:
+                return KafkaError.NO_REASSIGNMENT_IN_PROGRESS, _NOTHING_MOVES
+            # A hand-over that was begun comes to its end: it is canceled by one back.
+            back = [self._leaders.replica(name)]
+            assigned = dict.fromkeys(wanted, back)
         leader = leader_of(assigned, numbers(self._leaders, call.session.connection.own_address))
         if any(len(replicas) > 1 for replicas in assigned.values()):
             raise Misassigned(_COPIES)
@@ -110,11 +114,6 @@ class Leading:
         async with call.session.changing("moveTopic", f"topic/{name}", _MOVED):
             await self._move(name, self._leaders.node(leader))
         return None
-
-    def _canceled(self, to: int) -> Refusal:
-        if to == NOBODY:
-            return KafkaError.NO_REASSIGNMENT_IN_PROGRESS, _NOTHING_MOVES
-        return KafkaError.INVALID_REQUEST, "a topic that is on its way arrives: move it back then"
 
     async def reassignments(self, call: Call) -> Answer:
         """Lists the topics that are on their way to another node."""
