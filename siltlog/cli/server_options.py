@@ -39,7 +39,7 @@ def take_settings(values: dict[str, Any], extra: Extra = "server") -> "LoadedSet
         raise click.UsageError(error.detail, ctx=click.get_current_context(silent=True)) from None
 
 
-@cache  # click asks more than once, and hundreds of servers are forked of one process in the tests
+@cache  # click asks for them more than once
 def _settings_as_options() -> Sequence[click.Option]:
     with needs("server", command_said()):
         from siltlog.infra.settings.settings import SECRETS, ServerSettings

@@ -174,22 +174,27 @@ def test_an_assignment_of_replicas_says_who_owns_a_topic(nodes: Nodes) -> None:
             [code] = {part["error_code"] for part in told["partitions"]}
             return int(code)
 
-        assert reassigned([numbers["n3"]]) == KafkaError.INVALID_REPLICA_ASSIGNMENT, "a topic goes as a whole"
-        assert reassigned(*[[*there, numbers["n3"]]] * 2) == KafkaError.INVALID_REPLICA_ASSIGNMENT
-        assert reassigned([numbers["n3"]], [numbers["n3"]]) == KafkaError.NONE
-        nodes.until(lambda: all(nodes.owner(name, at) == "n3" for at in nodes), "it has gone there")
-        nodes.until(lambda: not tape.ask(46, 0, topics=None)["topics"], "nothing is on its way")
+        def is_there() -> bool:
+            return all(nodes.owner(name, at) == "n3" for at in nodes)
+
+        def nothing_moves() -> bool:
+            return not tape.ask(46, 0, topics=None)["topics"]
 
         def canceled_on_its_way() -> bool:
             nodes.until(lambda: reassigned([numbers["n3"]], [numbers["n3"]]) == KafkaError.NONE, "it may go there")
-            nodes.until(lambda: all(nodes.owner(name, at) == "n3" for at in nodes), "it is there")
+            nodes.until(is_there, "it is there")
             assert reassigned(there, there) == KafkaError.NONE
             return reassigned(None, None) == KafkaError.NONE
 
+        assert reassigned([numbers["n3"]]) == KafkaError.INVALID_REPLICA_ASSIGNMENT, "a topic goes as a whole"
+        assert reassigned(*[[*there, numbers["n3"]]] * 2) == KafkaError.INVALID_REPLICA_ASSIGNMENT
+        assert reassigned([numbers["n3"]], [numbers["n3"]]) == KafkaError.NONE
+        nodes.until(is_there, "it has gone there")
+        nodes.until(nothing_moves, "nothing is on its way")
         assert reassigned(None, None) == KafkaError.NO_REASSIGNMENT_IN_PROGRESS
         nodes.until(canceled_on_its_way, "it was canceled before it had arrived")
-        nodes.until(lambda: not tape.ask(46, 0, topics=None)["topics"], "nothing is on its way")
-        nodes.until(lambda: all(nodes.owner(name, at) == "n3" for at in nodes), "it has come back")
+        nodes.until(nothing_moves, "nothing is on its way")
+        nodes.until(is_there, "it has come back")
     [wrong] = admin.create_partitions([NewPartitions(name, 3, [there])]).values()
     with pytest.raises(KafkaException, match="name it first in each, or move the topic"):
         wrong.result()
