@@ -12,7 +12,7 @@ BACKLOG = 2048
 class Entrance:
     """Used on one event loop."""
 
-    def __init__(self, handshakes: Handshakes | None, made: Callable[[], asyncio.Protocol]) -> None:
+    def __init__(self, handshakes: Handshakes | None, made: Callable[[], asyncio.BaseProtocol]) -> None:
         """`handshakes` are there where it speaks TLS; `made()` gives each connection its protocol."""
         self._handshakes = handshakes
         self._made = made

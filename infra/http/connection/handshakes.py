@@ -25,7 +25,7 @@ TELL_SECONDS = 10.0
 @dataclass(slots=True)
 class _Handshake:
     address: str
-    connection: asyncio.Protocol | None = None
+    connection: asyncio.BaseProtocol | None = None
 
     @property
     def is_over(self) -> bool:
@@ -45,7 +45,7 @@ class Handshakes:
         self._failed = 0
         self._telling: asyncio.TimerHandle | None = None
 
-    async def accept(self, listener: socket.socket, connection: Callable[[], asyncio.Protocol]) -> None:
+    async def accept(self, listener: socket.socket, connection: Callable[[], asyncio.BaseProtocol]) -> None:
         """Makes a connection of each that comes; runs until cancelled, which ends the handshakes under way."""
         loop = asyncio.get_running_loop()
         try:
@@ -65,7 +65,7 @@ class Handshakes:
         loop: asyncio.AbstractEventLoop,
         accepted: socket.socket,
         address: str,
-        connection: Callable[[], asyncio.Protocol],
+        connection: Callable[[], asyncio.BaseProtocol],
     ) -> None:
         if not self._crowd.has_room_for(address, [one.address for one in self._under_way.values() if not one.is_over]):
             accepted.close()
@@ -76,7 +76,7 @@ class Handshakes:
             del self._under_way[oldest]
         handshake = _Handshake(address)
 
-        def made() -> asyncio.Protocol:
+        def made() -> asyncio.BaseProtocol:
             handshake.connection = connection()
             return handshake.connection
 
@@ -85,7 +85,7 @@ class Handshakes:
         task.add_done_callback(lambda done: self._end(done, accepted))
 
     async def _shake(
-        self, loop: asyncio.AbstractEventLoop, accepted: socket.socket, connection: Callable[[], asyncio.Protocol]
+        self, loop: asyncio.AbstractEventLoop, accepted: socket.socket, connection: Callable[[], asyncio.BaseProtocol]
     ) -> None:
         try:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -12,6 +12,7 @@ from siltlog.infra.kafka.frames import APIS, UnsupportedVersion, decode_request,
 from siltlog.infra.kafka.wire import Malformed, TooMany
 from siltlog.server.kafka.call import Answer, Call, Handler, Waited
 from siltlog.server.kafka.connection import Ended, Later, Pieces
+from siltlog.server.kafka.incoming import Frame
 from siltlog.server.kafka.session import Session
 
 PRODUCE, FETCH, API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 0, 1, 18, 17, 36
@@ -48,7 +49,7 @@ class Apis:
             self._handlers |= {SASL_HANDSHAKE: self._sasl_handshake, SASL_AUTHENTICATE: self._sasl_authenticate}
         self._counts = counts
 
-    async def begin(self, frame: bytes, held: Held) -> Pieces | Later | None:
+    async def begin(self, frame: Frame, held: Held) -> Pieces | Later | None:
         if self._session.awaits_token:
             return await self._bare_token(frame)
         # Nothing more of a stranger's frame is read than what it is for.
@@ -146,9 +147,9 @@ class Apis:
             "session_lifetime_ms": 0 if told else self._session.lifetime_ms(),
         }
 
-    async def _bare_token(self, frame: bytes) -> Pieces:
+    async def _bare_token(self, frame: Frame) -> Pieces:
         try:
-            told = await self._session.login(frame)
+            told = await self._session.login(bytes(frame))
         except SiltlogError:
             raise Ended("unauthenticated") from None
         self._session.awaits_token = bool(told)

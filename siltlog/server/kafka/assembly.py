@@ -42,6 +42,7 @@ from siltlog.server.kafka.connection import KafkaConnection, Served
 from siltlog.server.kafka.groups.consumer_members import ConsumerHeartbeats
 from siltlog.server.kafka.groups.members import Members
 from siltlog.server.kafka.groups.offsets import GroupOffsets
+from siltlog.server.kafka.incoming import scratch
 from siltlog.server.kafka.leaders import Leaders, LeadsAlone, OwnersLead
 from siltlog.server.kafka.listener import KafkaListener
 from siltlog.server.kafka.metadata import Described
@@ -86,6 +87,7 @@ async def open_kafka(
         peers=Peers(Proxies(()), needs_tls=False),
         in_flight=node.in_flight,
         logger=node.logger,
+        scratch=scratch(),
         request_bytes=lambda: ingest.bodies.bytes_max,
         answering=answering,
         ended=partial(counts.failed, NO_API),

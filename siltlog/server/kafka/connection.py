@@ -16,8 +16,8 @@ from siltlog.infra.http.connection.intake import Intake
 from siltlog.infra.http.connection.peer import Peer, Peers
 from siltlog.infra.http.memory import SMALL_BYTES, Held, InFlight
 from siltlog.infra.telemetry import Logger
+from siltlog.server.kafka.incoming import LENGTH_BYTES, Frame, Incoming
 
-LENGTH_BYTES = 4
 FRAME_BYTES_ALWAYS = 1024
 """So long a frame may be whatever the settings say: most requests of one record are shorter."""
 LOGIN_BYTES_MAX = 64 * 1024
@@ -44,7 +44,7 @@ class Later:
 class Answering(Protocol):
     """Answers the requests of one connection."""
 
-    async def begin(self, frame: bytes, held: Held) -> Pieces | Later | None:
+    async def begin(self, frame: Frame, held: Held) -> Pieces | Later | None:
         """The answer, in pieces; None where there is to be none. `held` has the memory of the request.
 
         Raises Ended.
@@ -62,6 +62,7 @@ class Served:
     peers: Peers
     in_flight: InFlight
     logger: Logger
+    scratch: memoryview
     request_bytes: Callable[[], int]
     """The largest frame there may be, now."""
     answering: Callable[["KafkaConnection"], Answering]
@@ -71,7 +72,7 @@ class Served:
     """Whether the server still takes requests."""
 
 
-class KafkaConnection(asyncio.Protocol):
+class KafkaConnection(asyncio.BufferedProtocol):
     """One of the crowd, looked after with the others."""
 
     stream = None
@@ -85,8 +86,8 @@ class KafkaConnection(asyncio.Protocol):
         """The address and port that the client has reached."""
         self._served = served
         self._loop = asyncio.get_running_loop()
-        self._buffer = bytearray()
-        self._intake = Intake(served.in_flight, lambda: len(self._buffer), lambda: self._end("no_room"))
+        self._incoming = Incoming(served.scratch, self._is_too_long)
+        self._intake = Intake(served.in_flight, lambda: self._incoming.nbytes, lambda: self._end("no_room"))
         self.awaits_login = False
         """Nobody has said yet who they are, and somebody has to."""
         self._arrival: asyncio.Future[None] | None = None
@@ -130,7 +131,7 @@ class KafkaConnection(asyncio.Protocol):
             self._moved_at = now
         elif now - self._made_at > STRANGER_SECONDS and self._served.crowd.is_stranger(self):
             self.transport.close()
-        elif self._buffer and now - self._frame_since > stall_seconds:
+        elif self._incoming.nbytes and now - self._frame_since > stall_seconds:
             self._served.ended("slow")
             self.cut()
         elif now - self._moved_at > IDLE_SECONDS:
@@ -166,7 +167,7 @@ class KafkaConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._served.crowd.left(self, self.peer.address, excess=self.excess)
         self._intake.held.release()
-        self._buffer.clear()
+        self._incoming.clear()
         # What was begun ends as it would have; nobody is told.
         for held in (*self._helds, *self._untaken):
             held.release()
@@ -174,20 +175,23 @@ class KafkaConnection(asyncio.Protocol):
         if self._serving is not None:
             self._serving.cancel()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._incoming.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
         if self._ending:
             return
         self._moved_at = self._loop.time()
-        if not self._buffer:
+        if not self._incoming.nbytes:
             self._frame_since = self._moved_at
-        self._buffer += data
-        if len(self._buffer) > SMALL_BYTES:
-            self._intake.count(len(data))
+        self._incoming.came(nbytes)
+        if self._incoming.nbytes > SMALL_BYTES:
+            self._intake.count(nbytes)
         if self._arrival is None:
-            if len(self._buffer) > SMALL_BYTES:
+            if self._incoming.nbytes > SMALL_BYTES:
                 # A request is under way, and enough of the next has come.
                 self._intake.pause("busy")
-        elif self._due() is not None:
+        elif self._incoming.due() is not None:
             self._arrival.set_result(None)
             self._arrival = None
 
@@ -213,14 +217,6 @@ class KafkaConnection(asyncio.Protocol):
             return False
         largest = self._served.request_bytes()
         return length > (min(largest, LOGIN_BYTES_MAX) if self.awaits_login else largest)
-
-    def _due(self) -> int | None:
-        """The length of the frame that the buffer begins with, once that is whole, or too long to be waited for."""
-        there = len(self._buffer) - LENGTH_BYTES
-        if there < 0:
-            return None
-        length = int.from_bytes(self._buffer[:LENGTH_BYTES])
-        return length if there >= length or self._is_too_long(length) else None
 
     # Requests and their answers.
 
@@ -253,8 +249,8 @@ class KafkaConnection(asyncio.Protocol):
         finally:
             answering.end()
 
-    async def _next_frame(self) -> bytes:
-        while (length := self._due()) is None:
+    async def _next_frame(self) -> Frame:
+        while (length := self._incoming.due()) is None:
             if self._said_all:
                 self.shutdown()
             self._arrival = self._loop.create_future()
@@ -263,9 +259,7 @@ class KafkaConnection(asyncio.Protocol):
         if self._is_too_long(length):
             # POST, and whatever else is no frame, would be one of more than a gigabyte.
             raise Ended("too_large")
-        end = LENGTH_BYTES + length
-        frame = bytes(memoryview(self._buffer)[LENGTH_BYTES:end])
-        del self._buffer[:end]
+        frame = self._incoming.take()
         self._intake.recount()
         self._frame_since = self._loop.time()
         return frame

@@ -1,0 +1,97 @@
+"""What has come on a connection of a client of Kafka and is no frame yet."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from siltlog.infra.http.memory import SMALL_BYTES
+
+LENGTH_BYTES = 4
+BEGUN_BYTES = 4096
+"""A frame of which less has come is not known to be large: most frames have less, and need not be asked."""
+Frame = bytes | memoryview
+
+
+def scratch() -> memoryview:
+    """The memory into which any connection of an event loop reads small frames: each takes out at once what came."""
+    return memoryview(bytearray(SMALL_BYTES))
+
+
+class Incoming:
+    """Frames, small ones as they come. Once a large one is known to come, it is read to where it stays.
+
+    That a frame comes is known by its length. One that is too long is never read.
+    """
+
+    def __init__(self, scratch: memoryview, is_too_long: Callable[[int], bool]) -> None:
+        self._scratch = scratch
+        self._is_too_long = is_too_long
+        self._gathered = bytearray()
+        self._large: memoryview | None = None
+        """The first frame that is not taken yet, without its length, where it is large and some of it is to come."""
+        self._filled = 0
+        """So much of that has come."""
+
+    @property
+    def nbytes(self) -> int:
+        """What has come and was not taken."""
+        large = 0 if self._large is None else LENGTH_BYTES + self._filled
+        return large + len(self._gathered)
+
+    def room(self) -> memoryview:
+        """Where the next bytes go; `came` is told of them before anything of the event loop is read again."""
+        large = self._large
+        return self._scratch if large is None or self._filled == len(large) else large[self._filled :]
+
+    def came(self, nbytes: int) -> None:
+        if self._large is not None and self._filled < len(self._large):
+            self._filled += nbytes
+            return
+        self._gathered += self._scratch[:nbytes]
+        self._make_room()
+
+    def due(self) -> int | None:
+        """The length of the first frame, once that is whole, or too long to be waited for."""
+        if self._large is not None:
+            length, there = len(self._large), self._filled
+        else:
+            length, there = self._next()
+            if there < 0:
+                return None
+        return length if there >= length or self._is_too_long(length) else None
+
+    def take(self) -> Frame:
+        """Takes the first frame, which is whole."""
+        frame: Frame
+        if self._large is not None:
+            frame = self._large.toreadonly()
+            self._large = None
+        else:
+            end = LENGTH_BYTES + self._next()[0]
+            frame = bytes(memoryview(self._gathered)[LENGTH_BYTES:end])
+            del self._gathered[:end]
+        self._make_room()
+        return frame
+
+    def clear(self) -> None:
+        """Forgets all that came."""
+        self._gathered.clear()
+        self._large = None
+
+    def _next(self) -> tuple[int, int]:
+        """The length of the frame that was gathered first, and how much of it has come; below zero that is too little
+        to know its length."""
+        return int.from_bytes(self._gathered[:LENGTH_BYTES]), len(self._gathered) - LENGTH_BYTES
+
+    def _make_room(self) -> None:
+        """Has the frame that was gathered first come to where it stays, if it is large and the rest is to come."""
+        if len(self._gathered) < BEGUN_BYTES or self._large is not None:
+            return
+        length, there = self._next()
+        if length <= SMALL_BYTES or there >= length or self._is_too_long(length):
+            return
+        # Other than that of a bytearray this memory is not written to before something comes.
+        large = np.empty(length, np.uint8).data
+        large[:there] = memoryview(self._gathered)[LENGTH_BYTES:]
+        self._gathered.clear()
+        self._large, self._filled = large, there
