@@ -28,6 +28,9 @@ from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
 
+GC_THRESHOLD = 50_000
+"""So many objects may be garbage before it is looked for."""
+
 hypothesis.settings.register_profile("siltlog", deadline=None)
 hypothesis.settings.load_profile("siltlog")
 
@@ -54,6 +57,7 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.enable()
         gc.freeze()
+        gc.set_threshold(GC_THRESHOLD)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
