@@ -10,6 +10,8 @@ sh install.sh [OPTION…] [-- WHAT `silt init` TAKES]
   --version 1.2.3    That version; without it the newest there is.
   --extras a,b       What is installed beside the client: server (as it is), sql, spark; "" for the client alone.
   --wheel FILE       A wheel that is here already. SHA256SUMS beside it must name it; or --sha256 SUM says what it is.
+  --codec FILE       The native codec's wheel, by which a server serves Kafka's clients sooner. SHA256SUMS beside it must
+                     name it. What is run again without it removes it.
   --no-init          Install, and begin nothing here.
 
 It may be run again at any time: what is there is brought up to date, and a folder with a siltlog.toml is left as it is.
@@ -75,30 +77,36 @@ sum_of() { # sum_of FILE
   if command -v sha256sum >/dev/null; then sha256sum "$1"; else shasum -a 256 "$1"; fi | cut -d ' ' -f 1
 }
 
-check_wheel() { # the wheel is the one that was meant
-  [ -f "$wheel" ] || die "there is no file $wheel"
-  if [ -z "$sum" ]; then
-    sums="$(dirname "$wheel")/SHA256SUMS"
-    [ -f "$sums" ] || die "nothing says what $wheel must be: put the release's SHA256SUMS beside it, or say --sha256"
-    sum="$(awk -v name="$(basename "$wheel")" '$2 == name || $2 == "*" name { print $1 }' "$sums")"
-    [ -n "$sum" ] || die "$sums does not name $(basename "$wheel")"
+check() { # check FILE SUM OR: it is what was meant; where SUM is empty SHA256SUMS beside it says what that is, OR else
+  [ -f "$1" ] || die "there is no file $1"
+  wanted="$2"
+  if [ -z "$wanted" ]; then
+    sums="$(dirname "$1")/SHA256SUMS"
+    [ -f "$sums" ] || die "nothing says what $1 must be: put the release's SHA256SUMS beside it$3"
+    wanted="$(awk -v name="$(basename "$1")" '$2 == name || $2 == "*" name { print $1 }' "$sums")"
+    [ -n "$wanted" ] || die "$sums does not name $(basename "$1")"
   fi
-  found="$(sum_of "$wheel")"
-  [ "$found" = "$sum" ] ||
-    die "$wheel is not what was released: its SHA-256 is $found, and must be $sum. Nothing was installed"
+  found="$(sum_of "$1")"
+  [ "$found" = "$wanted" ] ||
+    die "$1 is not what was released: its SHA-256 is $found, and must be $wanted. Nothing was installed"
 }
 
-dry=no init=yes version="" extras=server wheel="" sum=""
+url_of() { # url_of FILE
+  echo "file://$(cd "$(dirname "$1")" && pwd)/$(basename "$1")" | sed 's/%/%25/g; s/ /%20/g'
+}
+
+dry=no init=yes version="" extras=server wheel="" codec="" sum=""
 while [ $# -gt 0 ]; do
   case "$1" in
     --dry-run) dry=yes ;;
     --no-init) init=no ;;
-    --version | --extras | --wheel | --sha256)
+    --version | --extras | --wheel | --codec | --sha256)
       [ $# -ge 2 ] || die "$1 wants a value; --help says which"
       case "$1" in
         --version) version="$2" ;;
         --extras) extras="$2" ;;
         --wheel) wheel="$2" ;;
+        --codec) codec="$2" ;;
         --sha256) sum="$2" ;;
       esac
       shift
@@ -119,14 +127,20 @@ done
 
 what="siltlog${extras:+[$extras]}"
 if [ -n "$wheel" ]; then
-  check_wheel
-  what="$what @ file://$(cd "$(dirname "$wheel")" && pwd)/$(basename "$wheel")"
+  check "$wheel" "$sum" ", or say --sha256"
+  what="$what @ $(url_of "$wheel")"
 elif [ -n "$version" ]; then
   what="$what==$version"
 fi
 
+if [ -n "$codec" ]; then
+  [ -n "$extras" ] || die "--codec is of a server: leave out --extras \"\""
+  check "$codec" "" ""
+  codec="siltlog-native @ $(url_of "$codec")"
+fi
+
 find_uv
-run "$uv" tool install --upgrade --python '>=3.11' "$what"
+run "$uv" tool install --upgrade --python '>=3.11' ${codec:+--with} ${codec:+"$codec"} "$what"
 [ "$dry" = no ] || exit 0
 
 bin="$("$uv" tool dir --bin)"

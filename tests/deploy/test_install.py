@@ -127,7 +127,40 @@ def wheel(tmp_path: Path) -> Path:
 def test_a_wheel_is_installed_where_the_sums_beside_it_name_it(machine: Machine, wheel: Path) -> None:
     (wheel.parent / "SHA256SUMS").write_text(f"{hashlib.sha256(b'a wheel').hexdigest()}  {wheel.name}\n", "utf-8")
     assert machine.sh("--no-init", "--wheel", str(wheel)).returncode == 0
-    assert machine.asked == [f"{INSTALL} siltlog[server] @ file://{wheel}"]
+    assert machine.asked == [f"{INSTALL} siltlog[server] @ {wheel.as_uri()}"]
+
+
+@pytest.fixture
+def codec(wheel: Path) -> Path:
+    path = wheel.parent / "siltlog_native-9.9.9-cp311-abi3-linux_x86_64.whl"
+    path.write_bytes(b"a codec")
+    return path
+
+
+def test_the_codec_of_a_release_comes_with_it(machine: Machine, codec: Path) -> None:
+    (codec.parent / "SHA256SUMS").write_text(f"{hashlib.sha256(b'a codec').hexdigest()}  {codec.name}\n", "utf-8")
+    assert machine.sh("--codec", str(codec), "--", "--yes").returncode == 0
+    assert machine.asked == [f"{INSTALL} --with siltlog-native @ {codec.as_uri()} siltlog[server]", "silt init --yes"]
+
+
+@pytest.mark.parametrize(
+    ("sums", "arguments", "said"),
+    [
+        (None, (), r"put the release's SHA256SUMS beside it\n"),
+        ("0" * 64 + "  other.whl\n", (), "SHA256SUMS does not name siltlog_native-9"),
+        ("0" * 64 + "  siltlog_native-9.9.9-cp311-abi3-linux_x86_64.whl\n", (), "is not what was released"),
+        (None, ("--extras", ""), "--codec is of a server"),
+    ],
+)
+def test_a_codec_that_may_be_another_is_not(
+    machine: Machine, codec: Path, sums: str | None, arguments: tuple[str, ...], said: str
+) -> None:
+    if sums is not None:
+        (codec.parent / "SHA256SUMS").write_text(sums, "utf-8")
+    done = machine.sh("--codec", str(codec), *arguments)
+    assert done.returncode == 1
+    assert re.search(said, done.stderr), done.stderr
+    assert machine.asked == []
 
 
 @pytest.mark.parametrize(
