@@ -27,6 +27,11 @@ class Pieces:
             self.pieces.append(data)
         return size
 
+    def take(self) -> list[Piece]:
+        """What has been written and was not taken."""
+        taken, self.pieces = self.pieces, []
+        return taken
+
     def writable(self) -> bool:
         return True
 

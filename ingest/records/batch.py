@@ -4,6 +4,7 @@ A `LogBatch` holds only the columns that have something in them; offsets are imp
 producer columns, which repeat one value for thousands of rows, travel as runs.
 """
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -101,7 +102,7 @@ class LogBatch:
         head = len(prefix).to_bytes(4, "little") + prefix + b"\0" * padding
         if self.nbytes <= JOINED_BYTES_MAX:
             return (b"".join((head, self.columns.serialize())),)
-        return (head, *_message_pieces(self.columns, mask))
+        return (head, *_messages.pieces(self.columns, mask))
 
     @classmethod
     def from_payload(cls, first_offset: int, payload: pa.Buffer) -> "LogBatch":
@@ -113,12 +114,31 @@ class LogBatch:
         return cls(first_offset, columns, payload.size, tuple(prefix.runs))
 
 
-def _message_pieces(columns: pa.RecordBatch, mask: int) -> list[bytes | pa.Buffer]:
-    """The record batch message of `columns`, as it comes out of a stream's writer after the schema."""
-    sink = Pieces(_SCHEMA_BYTES[mask])
-    with pa.PythonFile(sink, mode="w") as out, pa.ipc.new_stream(out, _SCHEMAS[mask]) as writer:
+class _Messages(threading.local):
+    """Makes the record batch messages of each schema by one writer of a stream, of which they are a part.
+
+    To make a writer takes three times as long as to write a message. Arrow writes without the interpreter's lock, so
+    each thread has its own.
+    """
+
+    def __init__(self) -> None:
+        self._writers: dict[int, tuple[Pieces, pa.RecordBatchStreamWriter]] = {}
+
+    def pieces(self, columns: pa.RecordBatch, mask: int) -> list[bytes | pa.Buffer]:
+        # One that fails may have written half a message, and is not used again.
+        kept = self._writers.pop(mask, None)
+        sink, writer = self._made(mask) if kept is None else kept
         writer.write_batch(columns)
-    return sink.pieces
+        self._writers[mask] = sink, writer
+        return sink.take()
+
+    def _made(self, mask: int) -> "tuple[Pieces, pa.RecordBatchStreamWriter]":
+        """The schema, which comes before the first message, is dropped."""
+        sink = Pieces(_SCHEMA_BYTES[mask])
+        return sink, pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), _SCHEMAS[mask])
+
+
+_messages = _Messages()
 
 
 def record_batch(

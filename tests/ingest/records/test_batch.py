@@ -1,16 +1,20 @@
 """Log batches against lists of records: payloads, slices, joins, and the columns of files and readers."""
 
+from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from siltlog.infra.arrow.arrays import binary_array, fixed_array
 from siltlog.infra.columns import FILE_SCHEMA, HEADERS, PRODUCED_SCHEMA, RECORD_SCHEMA, TIMESTAMP
 from siltlog.ingest.records import batch as log_batch
 from siltlog.ingest.records.batch import (
+    JOINED_BYTES_MAX,
     LogBatch,
     ProducerRun,
     concat,
@@ -164,3 +168,30 @@ def test_columns_in_which_nothing_is_are_left_out() -> None:
     assert record_batch(times, values, pa.nulls(2, pa.binary()), None).schema.names == ["timestamp", "value"]
     keyed = record_batch(times, values, pa.array([None, b""]), pa.nulls(2, HEADERS), pa.array([None, 5]))
     assert keyed.schema.names == ["timestamp", "value", "key", "sequence"]
+
+
+def test_threads_make_payloads_beside_each_other() -> None:
+    """Each large batch is its own, though one writer of a thread makes all of a schema."""
+    made = [large(number) for number in range(8)]
+    wanted = [b"".join(bytes(piece) for piece in batch.payload()) for batch in made]
+    assert all(whole.endswith(bytes(batch.columns.serialize())) for whole, batch in zip(wanted, made, strict=True))
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda batch: [bytes(piece) for piece in batch.payload()], made * 50))
+    assert [b"".join(pieces) for pieces in found] == wanted * 50
+    assert len(set(wanted)) == len(wanted)
+
+
+def test_what_cannot_be_written_is_no_part_of_what_comes_next() -> None:
+    good, other = large(1), large(2)
+    wanted = [bytes(piece) for piece in good.payload()]
+    torn = pa.record_batch({"timestamp": other.columns.column("timestamp").cast(pa.int64()), "value": other.columns[1]})
+    with pytest.raises(pa.ArrowInvalid):
+        LogBatch(0, torn, other.nbytes).payload()
+    assert [bytes(piece) for piece in good.payload()] == wanted
+
+
+def large(number: int) -> LogBatch:
+    rows = 2 * JOINED_BYTES_MAX // 100
+    timestamp = fixed_array(np.arange(rows, dtype=np.int64), TIMESTAMP)
+    columns = record_batch(timestamp, binary_array([bytes([number + 1]) * 100] * rows), None, None)
+    return LogBatch(0, columns, rows * 108)
