@@ -29,7 +29,7 @@ from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
 
 GC_THRESHOLD = 50_000
-"""So many objects may be garbage before it is looked for."""
+"""So many more objects are made than freed before garbage is looked for."""
 
 hypothesis.settings.register_profile("siltlog", deadline=None)
 hypothesis.settings.load_profile("siltlog")

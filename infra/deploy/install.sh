@@ -92,7 +92,8 @@ check() { # check FILE SUM OR: it is what was meant; where SUM is empty SHA256SU
 }
 
 url_of() { # url_of FILE
-  echo "file://$(cd "$(dirname "$1")" && pwd)/$(basename "$1")" | sed 's/%/%25/g; s/ /%20/g'
+  printf 'file://%s/%s\n' "$(CDPATH='' cd -- "$(dirname -- "$1")" && pwd)" "$(basename -- "$1")" |
+    sed 's/%/%25/g; s/ /%20/g; s/#/%23/g; s/,/%2C/g'
 }
 
 dry=no init=yes version="" extras=server wheel="" codec="" sum=""
@@ -124,6 +125,7 @@ while [ $# -gt 0 ]; do
   shift
 done
 [ -z "$version" ] || [ -z "$wheel" ] || die "--wheel is of one version: leave out --version"
+[ -z "$sum" ] || [ -n "$wheel" ] || die "--sha256 says what a --wheel is, and there is none"
 
 what="siltlog${extras:+[$extras]}"
 if [ -n "$wheel" ]; then

@@ -7,20 +7,25 @@ import numpy as np
 from siltlog.infra.http.memory import SMALL_BYTES
 
 LENGTH_BYTES = 4
-BEGUN_BYTES = 4096
-"""A frame of which less has come is not known to be large: most frames have less, and need not be asked."""
+READ_BYTES_MAX = 256 * 1024
+"""So much is read at once: what there is room for is asked in between."""
+OWN_BYTES_MAX = 2 * 1024 * 1024
+"""Longer frames are gathered like small ones: from 4 MiB on numpy asks for huge pages, and a byte would take 2 MiB."""
+OWN_SHARE = 8
+"""Once this part of a large frame has come, there is memory for all of it: who announces much has to send some."""
 Frame = bytes | memoryview
 
 
 def scratch() -> memoryview:
-    """The memory into which any connection of an event loop reads small frames: each takes out at once what came."""
+    """The memory into which all connections of an event loop read what has no memory of its own: each takes out at once
+    what came."""
     return memoryview(bytearray(SMALL_BYTES))
 
 
 class Incoming:
-    """Frames, small ones as they come. Once a large one is known to come, it is read to where it stays.
+    """Frames, in the order in which they come.
 
-    That a frame comes is known by its length. One that is too long is never read.
+    Most are gathered, and copied once they are whole. A large one is read to where it stays, but for its beginning.
     """
 
     def __init__(self, scratch: memoryview, is_too_long: Callable[[int], bool]) -> None:
@@ -39,9 +44,9 @@ class Incoming:
         return large + len(self._gathered)
 
     def room(self) -> memoryview:
-        """Where the next bytes go; `came` is told of them before anything of the event loop is read again."""
-        large = self._large
-        return self._scratch if large is None or self._filled == len(large) else large[self._filled :]
+        """Where the next bytes go; `came` is told of them before another connection reads."""
+        large, filled = self._large, self._filled
+        return self._scratch if large is None or filled == len(large) else large[filled : filled + READ_BYTES_MAX]
 
     def came(self, nbytes: int) -> None:
         if self._large is not None and self._filled < len(self._large):
@@ -84,11 +89,13 @@ class Incoming:
         return int.from_bytes(self._gathered[:LENGTH_BYTES]), len(self._gathered) - LENGTH_BYTES
 
     def _make_room(self) -> None:
-        """Has the frame that was gathered first come to where it stays, if it is large and the rest is to come."""
-        if len(self._gathered) < BEGUN_BYTES or self._large is not None:
+        """Has the rest of the frame that was gathered first come to where it stays, if that is large."""
+        if self._large is not None or len(self._gathered) * OWN_SHARE < SMALL_BYTES:
             return
         length, there = self._next()
-        if length <= SMALL_BYTES or there >= length or self._is_too_long(length):
+        if not SMALL_BYTES < length <= OWN_BYTES_MAX or self._is_too_long(length):
+            return
+        if not length <= there * OWN_SHARE < length * OWN_SHARE:
             return
         # Other than that of a bytearray this memory is not written to before something comes.
         large = np.empty(length, np.uint8).data

@@ -1,21 +1,19 @@
 """Frames come out as they went in, however they were cut on the way; where large ones are read to, and what is kept."""
 
 import itertools
-import resource
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from siltlog.infra.http.memory import SMALL_BYTES
-from siltlog.server.kafka.incoming import BEGUN_BYTES, LENGTH_BYTES, Incoming, scratch
+from siltlog.server.kafka.incoming import LENGTH_BYTES, OWN_BYTES_MAX, OWN_SHARE, READ_BYTES_MAX, Incoming, scratch
 
 LONGEST = 3 * SMALL_BYTES
 _SCRATCH = scratch()
 """One for all, as on an event loop."""
-EDGES = (0, 1, BEGUN_BYTES, SMALL_BYTES - LENGTH_BYTES, SMALL_BYTES, SMALL_BYTES + 1, LONGEST)
+EDGES = (0, 1, SMALL_BYTES // OWN_SHARE, SMALL_BYTES - LENGTH_BYTES, SMALL_BYTES, SMALL_BYTES + 1, LONGEST)
 lengths = st.sampled_from(EDGES) | st.integers(0, LONGEST)
-cuts = st.sampled_from((1, LENGTH_BYTES, BEGUN_BYTES, SMALL_BYTES)) | st.integers(1, SMALL_BYTES)
+cuts = st.sampled_from((1, LENGTH_BYTES, SMALL_BYTES // OWN_SHARE, SMALL_BYTES)) | st.integers(1, SMALL_BYTES)
 
 
 def incoming(longest: int = LONGEST) -> Incoming:
@@ -85,9 +83,18 @@ def test_a_large_frame_is_read_to_where_it_stays() -> None:
     assert came.room() is _SCRATCH
 
 
-def test_what_is_too_long_has_no_memory() -> None:
-    came = incoming(longest=SMALL_BYTES)
-    come(came, memoryview((SMALL_BYTES + 1).to_bytes(LENGTH_BYTES) + bytes(BEGUN_BYTES)))
+def announced(length: int, come_bytes: int, longest: int = OWN_BYTES_MAX) -> Incoming:
+    """A frame of which so much has come, with its length."""
+    came = incoming(longest)
+    said = memoryview(length.to_bytes(LENGTH_BYTES) + bytes(come_bytes - LENGTH_BYTES))
+    while said:
+        said = said[come(came, said) :]
+    assert came.nbytes == come_bytes
+    return came
+
+
+def test_what_is_too_long_has_no_memory_of_its_own() -> None:
+    came = announced(SMALL_BYTES + 1, SMALL_BYTES, longest=SMALL_BYTES)
     assert came.due() == SMALL_BYTES + 1
     assert came.room() is _SCRATCH
 
@@ -95,23 +102,21 @@ def test_what_is_too_long_has_no_memory() -> None:
 def test_what_is_too_long_by_now_is_not_waited_for() -> None:
     longest = LONGEST
     came = Incoming(_SCRATCH, lambda length: length > longest)
-    come(came, memoryview((LONGEST).to_bytes(LENGTH_BYTES) + bytes(BEGUN_BYTES)))
-    assert came.due() is None
+    come(came, memoryview(LONGEST.to_bytes(LENGTH_BYTES) + bytes(SMALL_BYTES)))
+    assert came.due() is None and came.room() is not _SCRATCH
     longest = SMALL_BYTES
     assert came.due() == LONGEST
 
 
-@pytest.mark.parametrize("come_bytes", [LENGTH_BYTES, BEGUN_BYTES, SMALL_BYTES])
-def test_what_has_not_come_takes_no_memory(come_bytes: int) -> None:
-    """Whoever announces large frames on many connections and sends little of them."""
-    length = 64 << 20
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    announced = [incoming(longest=length) for _ in range(20)]
-    for each in announced:
-        come(each, memoryview((length.to_bytes(LENGTH_BYTES) + bytes(come_bytes))[:come_bytes]))
-        assert each.nbytes == come_bytes
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    assert grown * 1024 < length
+def test_who_announces_much_and_sends_little_is_given_no_memory() -> None:
+    part = LENGTH_BYTES + OWN_BYTES_MAX // OWN_SHARE
+    assert announced(OWN_BYTES_MAX, part - 1).room() is _SCRATCH
+    assert announced(OWN_BYTES_MAX, part).room() is not _SCRATCH
+    assert announced(OWN_BYTES_MAX + 1, OWN_BYTES_MAX, longest=2 * OWN_BYTES_MAX).room() is _SCRATCH
+
+
+def test_no_more_is_read_at_once_than_may_be_counted_late() -> None:
+    assert len(announced(OWN_BYTES_MAX, OWN_BYTES_MAX // 2).room()) == READ_BYTES_MAX
 
 
 def test_what_is_cleared_is_gone() -> None:
