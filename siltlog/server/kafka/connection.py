@@ -63,6 +63,7 @@ class Served:
     in_flight: InFlight
     logger: Logger
     scratch: memoryview
+    """What is read goes here first; that of `incoming.scratch`."""
     request_bytes: Callable[[], int]
     """The largest frame there may be, now."""
     answering: Callable[["KafkaConnection"], Answering]
