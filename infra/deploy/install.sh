@@ -11,7 +11,7 @@ sh install.sh [OPTION…] [-- WHAT `silt init` TAKES]
   --extras a,b       What is installed beside the client: server (as it is), sql, spark; "" for the client alone.
   --wheel FILE       A wheel that is here already. SHA256SUMS beside it must name it; or --sha256 SUM says what it is.
   --codec FILE       The native codec's wheel, by which a server serves Kafka's clients sooner. SHA256SUMS beside it must
-                     name it. What is run again without it removes it.
+                     name it. A later run without --codec removes it.
   --no-init          Install, and begin nothing here.
 
 It may be run again at any time: what is there is brought up to date, and a folder with a siltlog.toml is left as it is.

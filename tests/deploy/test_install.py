@@ -120,6 +120,23 @@ def url(path: Path) -> str:
     return path.as_uri().replace(",", "%2C")
 
 
+def named(path: Path) -> str:
+    """The line of a release's sums that says what a file is."""
+    return f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n"
+
+
+def beside(path: Path, sums: str | None) -> None:
+    if sums is not None:
+        (path.parent / "SHA256SUMS").write_text(sums, "utf-8")
+
+
+def refused(machine: Machine, said: str, *arguments: str) -> None:
+    done = machine.sh(*arguments)
+    assert done.returncode == 1
+    assert re.search(said, done.stderr), done.stderr
+    assert machine.asked == []
+
+
 @pytest.fixture
 def wheel(tmp_path: Path) -> Path:
     folder = tmp_path / "100%, a #folder"
@@ -130,7 +147,7 @@ def wheel(tmp_path: Path) -> Path:
 
 
 def test_a_wheel_is_installed_where_the_sums_beside_it_name_it(machine: Machine, wheel: Path) -> None:
-    (wheel.parent / "SHA256SUMS").write_text(f"{hashlib.sha256(b'a wheel').hexdigest()}  {wheel.name}\n", "utf-8")
+    beside(wheel, named(wheel))
     assert machine.sh("--no-init", "--wheel", str(wheel)).returncode == 0
     assert machine.asked == [f"{INSTALL} siltlog[server] @ {url(wheel)}"]
 
@@ -143,7 +160,7 @@ def codec(wheel: Path) -> Path:
 
 
 def test_the_codec_of_a_release_comes_with_it(machine: Machine, codec: Path) -> None:
-    (codec.parent / "SHA256SUMS").write_text(f"{hashlib.sha256(b'a codec').hexdigest()}  {codec.name}\n", "utf-8")
+    beside(codec, named(codec))
     assert machine.sh("--codec", str(codec), "--", "--yes").returncode == 0
     assert machine.asked == [f"{INSTALL} --with siltlog-native @ {url(codec)} siltlog[server]", "silt init --yes"]
 
@@ -161,12 +178,8 @@ def test_the_codec_of_a_release_comes_with_it(machine: Machine, codec: Path) -> 
 def test_a_codec_that_may_be_another_is_not(
     machine: Machine, codec: Path, sums: str | None, arguments: tuple[str, ...], said: str
 ) -> None:
-    if sums is not None:
-        (codec.parent / "SHA256SUMS").write_text(sums, "utf-8")
-    done = machine.sh("--codec", str(codec), *arguments)
-    assert done.returncode == 1
-    assert re.search(said, done.stderr), done.stderr
-    assert machine.asked == []
+    beside(codec, sums)
+    refused(machine, said, "--codec", str(codec), *arguments)
 
 
 @pytest.mark.parametrize(
@@ -182,12 +195,8 @@ def test_a_codec_that_may_be_another_is_not(
 def test_a_wheel_that_may_be_another_is_not(
     machine: Machine, wheel: Path, sums: str | None, arguments: tuple[str, ...], said: str
 ) -> None:
-    if sums is not None:
-        (wheel.parent / "SHA256SUMS").write_text(sums, "utf-8")
-    done = machine.sh("--wheel", str(wheel), *arguments)
-    assert done.returncode == 1
-    assert re.search(said, done.stderr), done.stderr
-    assert machine.asked == []
+    beside(wheel, sums)
+    refused(machine, said, "--wheel", str(wheel), *arguments)
 
 
 @pytest.mark.parametrize(
@@ -265,7 +274,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
     subprocess.run(command, cwd=TOP, check=True, capture_output=True, timeout=120)
     [wheel] = folder.glob("siltlog-*.whl")
-    (folder / "SHA256SUMS").write_text(f"{hashlib.sha256(wheel.read_bytes()).hexdigest()}  {wheel.name}\n", "utf-8")
+    beside(wheel, named(wheel))
     return wheel
 
 

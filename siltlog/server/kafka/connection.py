@@ -186,10 +186,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if not self._incoming.nbytes:
             self._frame_since = self._moved_at
         self._incoming.came(nbytes)
-        if self._incoming.nbytes > SMALL_BYTES:
+        is_large = self._incoming.nbytes > SMALL_BYTES
+        if is_large:
             self._intake.count(nbytes)
         if self._arrival is None:
-            if self._incoming.nbytes > SMALL_BYTES:
+            if is_large:
                 # A request is under way, and enough of the next has come.
                 self._intake.pause("busy")
         elif self._incoming.due() is not None:

@@ -33,7 +33,7 @@ class Incoming:
         self._is_too_long = is_too_long
         self._gathered = bytearray()
         self._large: memoryview | None = None
-        """The first frame that is not taken yet, without its length, where it is large and some of it is to come."""
+        """The first frame that was not taken, without its length, if it is large; some of it may still be to come."""
         self._filled = 0
         """So much of that has come."""
 
