@@ -57,9 +57,10 @@ class JobProcess:
         return not self._ended.is_set()
 
     def stop(self) -> None:
-        """Tells it to end; does not wait."""
-        self.told_to_stop = True
-        self._signal(signal.SIGTERM)
+        """Tells it to end, once: again would interrupt what it still has to end; does not wait."""
+        if not self.told_to_stop:
+            self.told_to_stop = True
+            self._signal(signal.SIGTERM)
 
     def join(self, seconds: float = STOP_SECONDS) -> None:
         """Waits so long, then kills it and all that it started."""

@@ -71,11 +71,12 @@ def recorded(
         recording.outcome, recording.error = "failed", error.detail
         reached = error.error_code != UNREACHABLE
         raise
-    except KeyboardInterrupt:
-        recording.outcome = "interrupted"
-        raise
     except Exception as error:
         recording.outcome, recording.error = "failed", f"{type(error).__name__}: {error}"
+        raise
+    except BaseException:
+        # Another Ctrl-C may come before the first one is thrown in here: then only GeneratorExit ever is.
+        recording.outcome = "interrupted"
         raise
     finally:
         # What failed for want of a server says so itself.

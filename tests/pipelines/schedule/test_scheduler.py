@@ -411,3 +411,17 @@ def test_nothing_of_a_job_is_left_and_a_flood_of_lines_is_cut(rig: Rig) -> None:
     lines = [values["line"] for event, values in rig.log.said if event == "job says" and values["job"] == "loud"]
     assert len(lines) == LINES_MAX and len(lines[0]) == LINE_CHARS_MAX
     assert ("job said more", {"job": "loud", "lines": LINES_MAX + 2}) in rig.log.said
+
+
+@pytest.mark.rule("H13")
+def test_a_job_is_told_to_end_once(rig: Rig) -> None:
+    """Again would interrupt what it does to end: Spark that it stops, the server that it tells."""
+    counts = "import signal, sys, time\nsignal.signal(15, lambda *_: print('told', file=sys.stderr, flush=True))\n"
+    counts += "print('x', file=sys.stderr, flush=True)\nwhile True: time.sleep(1)"
+    job = JobProcess("counting", [sys.executable, "-c", counts], {}, rig.log, lambda: None)
+    assert wait_for(lambda: job.last_line == "x")
+    job.stop()
+    assert wait_for(lambda: job.last_line == "told")
+    job.stop()
+    job.join(0.5)
+    assert [values["line"] for event, values in rig.log.said if event == "job says"] == ["x", "told"]

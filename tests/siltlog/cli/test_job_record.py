@@ -1,0 +1,31 @@
+"""What a server is told of a run that did not come to its end."""
+
+import pytest
+from http_rig import Http
+
+from siltlog.cli.job_record import recorded
+from siltlog.cli.session import Session
+from siltlog.server_process import ServerProcess
+
+
+def _newest(server: ServerProcess, job: str) -> str:
+    outcome: str = Http(server.url).get(f"/v1/jobs?job={job}").json["jobs"][0]["outcome"]
+    return outcome
+
+
+def test_a_run_that_is_interrupted_did_not_succeed(small_server: ServerProcess) -> None:
+    session = Session()
+    session.given_url = small_server.url
+    with pytest.raises(KeyboardInterrupt), recorded(session, None, "backup", [], dry_run=False):
+        raise KeyboardInterrupt
+    assert _newest(small_server, "backup") == "interrupted"
+
+
+def test_nor_did_one_that_is_interrupted_again_before_it_is_told_of_the_first(small_server: ServerProcess) -> None:
+    session = Session()
+    session.given_url = small_server.url
+    run = recorded(session, None, "restore", [], dry_run=False)
+    run.__enter__()
+    # So does an exception that comes where `with` begins to pass the first one on.
+    del run
+    assert _newest(small_server, "restore") == "interrupted"
