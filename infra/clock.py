@@ -39,6 +39,20 @@ class SystemClock:
         time.sleep(seconds)  # noqa: TID251
 
 
+class SteadyTime:
+    """Tells the time that it would be if nobody had set the clock since: what is dated by it grows no older where the
+    clock jumps."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._began_us = clock.now_us()
+        self._began = clock.monotonic()
+
+    def now_us(self) -> int:
+        """Microseconds since 1970-01-01 UTC; never goes back."""
+        return self._began_us + int((self._clock.monotonic() - self._began) * MICROS_PER_SECOND)
+
+
 @contextmanager
 def stopwatch(clock: Clock) -> Iterator[list[float]]:
     """Yields a list that holds the seconds spent in the block once it has ended."""

@@ -116,6 +116,7 @@ class Log:
         self.store = store
         self.wal = wal
         self.clock = clock
+        self.steady = admission.steady
         self.topic_logs = topic_logs
         self.admission = admission
         self.journal = journal
@@ -182,13 +183,15 @@ class Log:
         `placed_by` is what a client that hashes keys itself went by; `written` asks for that future.
         """
         topic.check_open()
-        now_us = self.clock.now_us()
-        parts, checks, reserved, producer_id = self.admission.checked(topic, body, publisher, placed_by, now_us)
+        parts, checks, reserved, producer_id = self.admission.checked(
+            topic, body, publisher, placed_by, self.clock.now_us()
+        )
         if reserved and not self.wal.reserve(reserved):
             raise self.admission.wal_full()
         acks: list[PartitionAck] = []
         ends: list[tuple[PartitionLog, int]] = []
         share = reserved // len(parts.slices)
+        now_us = self.steady.now_us()
         for part in checks:
             log = topic.partitions[part.partition]
             new = part.new
@@ -250,7 +253,7 @@ class Log:
         if self.draining:
             raise problem("shutting_down", "the server is shutting down; claim at another, or again in a moment")
         topic.check_open()
-        now_us = self.clock.now_us()
+        now_us = self.steady.now_us()
         used = max(log.sequencer.epoch_of(producer_id) for log in topic.partitions)
         if not self.wal.reserve(FRAME_OVERHEAD_BYTES):
             raise self.admission.wal_full()

@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from siltlog.infra.clock import Clock
 from siltlog.infra.errors import ConfigError, problem
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.table import TopicTable
@@ -92,7 +91,7 @@ class Taking:
     def restore(self, plan: Plan) -> None:
         """Gives the topic its producers and epochs; the WAL may be told of it afterwards. Blocks."""
         topic, known = plan.topic, plan.standing.known
-        store, now_us = self._log.store, self._log.clock.now_us()
+        store, now_us = self._log.store, self._log.steady.now_us()
         if known is not None:
             topic.remembered(known)
             topic.producers.epochs.load(known.producer_epochs, now_us)
@@ -101,7 +100,7 @@ class Taking:
         for partition in topic.partitions:
             number = partition.partition
             if number in plan.foreign:
-                partition.sequencer.load(inherited(store, self._log.clock, topic, number).items())
+                partition.sequencer.load(inherited(store, now_us, topic, number).items())
                 plan.inherited[number] = topic.snapshot.offsets[number]
             elif known is not None and number in known.partitions:
                 partition.sequencer.load(known.partitions[number].producers.items())
@@ -174,11 +173,11 @@ class Taking:
             jumped = topic.snapshot.gaps(partition) if partition in plan.offsets else []
             if (jumped[-1][0] if jumped else topic.snapshot.offsets[partition]) == known_offset:
                 continue
-            late[partition] = await asyncio.to_thread(inherited, log.store, log.clock, topic, partition)
+            late[partition] = await asyncio.to_thread(inherited, log.store, log.steady.now_us(), topic, partition)
             topic.partitions[partition].sequencer.load(late[partition].items())
         epochs = await asyncio.to_thread(objects.read_epochs, log.store, topic.name, topic.topic_id)
-        topic.producers.epochs.load(epochs, log.clock.now_us())
-        topic.producers.loaded((partition.sequencer for partition in topic.partitions), log.clock.now_us())
+        topic.producers.epochs.load(epochs, log.steady.now_us())
+        topic.producers.loaded((partition.sequencer for partition in topic.partitions), log.steady.now_us())
         event = wal_state.Inherited(topic.topic_id, late, topic.producers.epochs.dump())
         log.group_commit.add_control(wal_state.encode(event))
 
@@ -200,10 +199,9 @@ class Taking:
             self._log.group_commit.add_control(wal_state.encode(flushed))
 
 
-def inherited(store: ObjectStore, clock: Clock, topic: TopicLog, partition: int) -> dict[str, ProducerState]:
+def inherited(store: ObjectStore, now_us: int, topic: TopicLog, partition: int) -> dict[str, ProducerState]:
     """The producers that the table knows of, as used just now: a row's time is its producer's word, and may be old."""
     producers = objects.read(store, topic.name, topic.snapshot, partition)
-    now_us = clock.now_us()
     for known in producers.values():
         known.used_us = now_us
     return producers

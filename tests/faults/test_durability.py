@@ -17,6 +17,7 @@ from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.requests import BodyReader
 from siltlog.infra.security.grant import EVERYTHING, GRANT
 from siltlog.infra.security.origins import Origins
+from siltlog.ingest.flush.refresh import Refresh
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.partition import PartitionLog
 from siltlog.ingest.log.producer_objects import StateWriter
@@ -253,16 +254,61 @@ def test_an_outage_makes_no_producer_and_no_key_older(tmp_path: Path) -> None:
             # The second time they are known from the state, not from the records.
             async with running_log(tmp_path, GatedDisk(), LaterClock(days * day)) as (log, _):
                 topic = log.topic("t")
-                topic.expire_producers(log.clock.now_us())
+                topic.expire_producers(log.steady.now_us())
                 assert log.append(topic, body("a", first_sequence=0), Producer("p", 0)).acks[0].duplicate
                 again = log.append(topic, body("b"), key).acks
                 assert [(a.first_offset, a.duplicate) for a in again] == [(first[0].first_offset, True)]
                 assert topic.producers.epochs.epoch("silent") == 1
-                topic.expire_producers(log.clock.now_us() + 2 * day * 1_000_000)
+                topic.expire_producers(log.steady.now_us() + 2 * day * 1_000_000)
                 assert (len(topic.producers.keys), topic.partitions[0].sequencer.dump(9)) == (0, {})
                 assert topic.producers.epochs.epoch("silent") == 0
 
     asyncio.run(run())
+
+
+@pytest.mark.rule("E10")
+def test_a_clock_that_is_set_makes_no_producer_and_no_key_older_or_younger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("siltlog.ingest.flush.refresh.LOOK_SECONDS", 0.001)
+    day = 86_400
+    clock = LaterClock(0)
+    key = idempotency_key("k", b"body")
+
+    async def run() -> None:
+        async with running_log(tmp_path, GatedDisk(), clock) as (log, topics):
+            topic = await topics.create("t", 1, {})
+            log.append(topic, body("a", first_sequence=0), Producer("p", 0))
+            log.append(topic, body("b"), key)
+            await log.claim_producer(topic, "silent")
+            clock.seconds = 3 * day
+            await _refreshed(log)
+            assert log.append(topic, body("a", first_sequence=0), Producer("p", 0)).acks[0].duplicate
+            assert log.append(topic, body("b"), key).acks[0].duplicate
+            assert topic.producers.epochs.epoch("silent") == 1
+        for days in (-6, -12):
+            # The second time they are known from the state, not from the records.
+            clock.seconds = days * day
+            async with running_log(tmp_path, GatedDisk(), clock) as (log, _):
+                topic = log.topic("t")
+                assert log.append(topic, body("b"), key).acks[0].duplicate
+                topic.expire_producers(log.steady.now_us() + 2 * day * 1_000_000)
+                assert (len(topic.producers.keys), topic.partitions[0].sequencer.dump(9)) == (0, {})
+
+    asyncio.run(run())
+
+
+async def _refreshed(log: Log) -> None:
+    """Returns once every topic was looked after."""
+    done = asyncio.Event()
+
+    async def looked(_: TopicLog, changed: bool) -> bool:
+        done.set()
+        return True
+
+    refreshing = asyncio.create_task(Refresh(log, asyncio.to_thread, looked, LOGGER).run())
+    await done.wait()
+    refreshing.cancel()
 
 
 # --- state beside the table -------------------------------------------------------------------------------

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from siltlog.infra.clock import TIME_MAX_US, TIME_MIN_US, SystemClock, format_us, parse_us, stopwatch
+from siltlog.infra.clock import (
+    MICROS_PER_SECOND,
+    TIME_MAX_US,
+    TIME_MIN_US,
+    SteadyTime,
+    SystemClock,
+    format_us,
+    parse_us,
+    stopwatch,
+)
 
 MICROS = st.integers(TIME_MIN_US, TIME_MAX_US)
 
@@ -85,3 +94,18 @@ def test_a_stopwatch_has_the_seconds_once_its_block_ended() -> None:
     assert spent[0] >= 0
     first = clock.monotonic()
     assert clock.monotonic() >= first
+
+
+def test_steady_time_goes_on_whatever_the_clock_is_set_to() -> None:
+    class SetClock(SystemClock):
+        set_us = 0
+
+        def now_us(self) -> int:
+            return super().now_us() + self.set_us
+
+    clock = SetClock()
+    steady = SteadyTime(clock)
+    before = steady.now_us()
+    assert abs(before - clock.now_us()) < 60 * MICROS_PER_SECOND
+    for clock.set_us in (10**13, -(10**13)):
+        assert before <= steady.now_us() < before + 60 * MICROS_PER_SECOND

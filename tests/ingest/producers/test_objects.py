@@ -111,7 +111,7 @@ def test_who_sent_old_records_is_not_forgotten_by_a_successor(tmp_path: Path) ->
     table = claimed(store, partitions=1)
     flushed(store, table, [(ProducerBatch("p", 0, 0, 3), 3)])
     topic = TopicLog(table.topic, table, TopicConfig({}), cast(Wal, None))
-    topic.partitions[0].sequencer.load(inherited(store, CLOCK, topic, 0).items())
+    topic.partitions[0].sequencer.load(inherited(store, CLOCK.now_us(), topic, 0).items())
     topic.expire_producers(CLOCK.now_us())
     assert topic.partitions[0].sequencer.next_sequence("p") == 3
 
