@@ -82,12 +82,12 @@ def _mapped(payload: pa.Buffer) -> Callable[[], pa.Buffer]:
 
 
 def _skip_downtime(known: wal_state.TopicState, now_us: int) -> None:
-    """While no server ran nobody could publish: that time makes no producer and no key older. Nor does a clock that was
-    set meanwhile, or one that was set back make them last longer."""
+    """While no server ran nobody could publish: that time makes no producer and no key older. Nor are they from a time
+    to come where the clock was set back."""
     producers = [state for partition in known.partitions.values() for state in partition.producers.values()]
-    skipped_us = now_us - max((state.used_us for state in producers), default=now_us)
+    skipped_us = max(0, now_us - max((state.used_us for state in producers), default=now_us))
     for state in producers:
-        state.used_us += skipped_us
+        state.used_us = min(state.used_us + skipped_us, now_us)
 
 
 def _replay(known: wal_state.PartitionState, frames: Iterable[FoundFrame], now_us: int) -> None:

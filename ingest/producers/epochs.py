@@ -72,12 +72,12 @@ class ProducerEpochs:
         return EpochState(self._floor, self._known)
 
     def load(self, state: EpochState, used_us: int = 0) -> None:
-        """Takes in what was stored, as used at `used_us` or later; of two the higher epoch holds."""
+        """Takes in what was stored, as used at `used_us` unless that is 0; of two the higher epoch holds."""
         self._floor = max(self._floor, state.floor)
         for producer_id, stored in state.epochs.items():
             known = self._known.get(producer_id, _UNKNOWN)
             epoch, claimed = max(stored.epoch, known.epoch), max(stored.claimed, known.claimed)
-            self._set(producer_id, KnownEpoch(epoch, max(stored.used_us, known.used_us, used_us), claimed))
+            self._set(producer_id, KnownEpoch(epoch, max(used_us or stored.used_us, known.used_us), claimed))
 
     def __len__(self) -> int:
         return len(self._known)

@@ -58,8 +58,9 @@ class JobProcess:
 
     def stop(self) -> None:
         """Tells it to end, once: again would interrupt what it still has to end; does not wait."""
-        if not self.told_to_stop:
-            self.told_to_stop = True
+        with self._reaping:
+            already, self.told_to_stop = self.told_to_stop, True
+        if not already:
             self._signal(signal.SIGTERM)
 
     def join(self, seconds: float = STOP_SECONDS) -> None:

@@ -65,20 +65,22 @@ def recorded(
     recording = Recording()
     started_us = clock.now_us()
     reached = True
+    ended = False
     try:
         yield recording
-    except SiltlogError as error:
-        recording.outcome, recording.error = "failed", error.detail
-        reached = error.error_code != UNREACHABLE
-        raise
+        ended = True
     except Exception as error:
-        recording.outcome, recording.error = "failed", f"{type(error).__name__}: {error}"
-        raise
-    except BaseException:
-        # Another Ctrl-C may come before the first one is thrown in here: then only GeneratorExit ever is.
-        recording.outcome = "interrupted"
+        recording.outcome, ended = "failed", True
+        if isinstance(error, SiltlogError):
+            recording.error = error.detail
+            reached = error.error_code != UNREACHABLE
+        else:
+            recording.error = f"{type(error).__name__}: {error}"
         raise
     finally:
+        # Not by a handler: another Ctrl-C may come before it has noted the first.
+        if not ended:
+            recording.outcome = "interrupted"
         # What failed for want of a server says so itself.
         if reached:
             run = _run_of(recording, job, topics, dry_run, started_us, max(started_us, clock.now_us()))

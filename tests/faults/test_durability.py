@@ -294,6 +294,7 @@ def test_a_clock_that_is_set_makes_no_producer_and_no_key_older_or_younger(
                 assert log.append(topic, body("b"), key).acks[0].duplicate
                 topic.expire_producers(log.steady.now_us() + 2 * day * 1_000_000)
                 assert (len(topic.producers.keys), topic.partitions[0].sequencer.dump(9)) == (0, {})
+                assert topic.producers.epochs.epoch("silent") == 0
 
     asyncio.run(run())
 

@@ -413,7 +413,6 @@ def test_nothing_of_a_job_is_left_and_a_flood_of_lines_is_cut(rig: Rig) -> None:
     assert ("job said more", {"job": "loud", "lines": LINES_MAX + 2}) in rig.log.said
 
 
-@pytest.mark.rule("H13")
 def test_a_job_is_told_to_end_once(rig: Rig) -> None:
     """Again would interrupt what it does to end: Spark that it stops, the server that it tells."""
     counts = "import signal, sys, time\nsignal.signal(15, lambda *_: print('told', file=sys.stderr, flush=True))\n"

@@ -1,6 +1,6 @@
 /**
  * Records of a topic as they come, by a WebSocket with credit: the server sends no more than it was given credit for, so
- * who pauses gives none, and is not flooded.
+ * who pauses gives none, and is not flooded. What it was given for before is held back meanwhile.
  */
 import { address, get, logins } from "./api.js";
 
@@ -16,6 +16,8 @@ export function tail(topic, query, heard) {
   let socket = null;
   let owed = 0;
   let paused = false;
+  /** @type {any[]} */
+  let held = [];
   let ended = false;
   let cursor = "";
   let refused = false;
@@ -43,7 +45,8 @@ export function tail(topic, query, heard) {
       if (said.type === "records") {
         cursor = said.cursor ?? cursor;
         if (said.records.length === 0) return;
-        heard.records(said.records);
+        if (paused) held = [...held, ...said.records];
+        else heard.records(said.records);
         give(said.records.length);
       } else if (said.type === "problem") {
         refused = true;
@@ -87,6 +90,10 @@ export function tail(topic, query, heard) {
     /** @param {boolean} on */
     pause(on) {
       paused = on;
+      if (!paused && held.length) {
+        heard.records(held);
+        held = [];
+      }
       give(0);
     },
     end() {

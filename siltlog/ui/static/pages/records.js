@@ -84,8 +84,8 @@ function Asked({ topic, asked, searching }) {
     <${Field} label="From offset"><input size="10" inputmode="numeric" placeholder=${searching ? "earliest" : "the newest"} value=${asked.offset} onInput=${set("offset")} /><//>
     <${Field} label="or from time"><input size="20" placeholder="2026-11-21T07:36:00Z" value=${asked.timestamp} onInput=${set("timestamp")} /><//>
     ${searching
-      ? html`<button type="button" onClick=${() => setQuery({ ...asked, path: "", equals: "", offset: "", timestamp: "" })}>Back to live</button>`
-      : html`<button type="submit">Search all</button>`}
+      ? html`<button key="live" type="button" onClick=${() => setQuery({ ...asked, path: "", equals: "", offset: "", timestamp: "" })}>Back to live</button>`
+      : html`<button key="search" type="submit">Search all</button>`}
   </form>`;
 }
 
