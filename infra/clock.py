@@ -1,6 +1,7 @@
 """Time, as an argument: the only module that reads a clock or sleeps."""
 
 import re
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -40,17 +41,22 @@ class SystemClock:
 
 
 class SteadyTime:
-    """Tells the time that it would be if nobody had set the clock since: what is dated by it grows no older where the
-    clock jumps."""
+    """Tells the time of a clock, but for its jumps ahead: what is dated by it grows no older by one, and is never older
+    than by the clock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._began_us = clock.now_us()
-        self._began = clock.monotonic()
+        self._ahead_us = sys.maxsize
+        """By how much the clock is ahead of its monotonic time: the least so far."""
 
     def now_us(self) -> int:
-        """Microseconds since 1970-01-01 UTC; never goes back."""
-        return self._began_us + int((self._clock.monotonic() - self._began) * MICROS_PER_SECOND)
+        """Microseconds since 1970-01-01 UTC; goes back where the clock does."""
+        # In this order: who sleeps between the two has the clock ahead, which changes nothing.
+        monotonic_us = int(self._clock.monotonic() * MICROS_PER_SECOND)
+        ahead_us = self._clock.now_us() - monotonic_us
+        if ahead_us < self._ahead_us:
+            self._ahead_us = ahead_us
+        return monotonic_us + self._ahead_us
 
 
 @contextmanager
