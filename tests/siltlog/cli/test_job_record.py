@@ -1,11 +1,20 @@
 """What a server is told of a run that did not come to its end."""
 
+from collections.abc import Iterator
+
 import pytest
-from http_rig import Http
+from http_rig import NO_REDIS, Http
 
 from siltlog.cli.job_record import recorded
 from siltlog.cli.session import Session
 from siltlog.server_process import ServerProcess
+from siltlog.testing import running_server
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ServerProcess]:
+    with running_server(redis_url=NO_REDIS) as server:
+        yield server
 
 
 def _newest(server: ServerProcess, job: str) -> str:
@@ -13,19 +22,19 @@ def _newest(server: ServerProcess, job: str) -> str:
     return outcome
 
 
-def test_a_run_that_is_interrupted_did_not_succeed(small_server: ServerProcess) -> None:
+def test_a_run_that_is_interrupted_did_not_succeed(server: ServerProcess) -> None:
     session = Session()
-    session.given_url = small_server.url
+    session.given_url = server.url
     with pytest.raises(KeyboardInterrupt), recorded(session, None, "backup", [], dry_run=False):
         raise KeyboardInterrupt
-    assert _newest(small_server, "backup") == "interrupted"
+    assert _newest(server, "backup") == "interrupted"
 
 
-def test_nor_did_one_that_is_interrupted_again_before_it_is_told_of_the_first(small_server: ServerProcess) -> None:
+def test_nor_did_one_that_is_interrupted_again_before_it_is_told_of_the_first(server: ServerProcess) -> None:
     session = Session()
-    session.given_url = small_server.url
+    session.given_url = server.url
     run = recorded(session, None, "restore", [], dry_run=False)
     run.__enter__()
     # So does an exception that comes where `with` begins to pass the first one on.
     del run
-    assert _newest(small_server, "restore") == "interrupted"
+    assert _newest(server, "restore") == "interrupted"
