@@ -40,7 +40,7 @@ class SystemClock:
         time.sleep(seconds)  # noqa: TID251
 
 
-class SteadyTime:
+class AgingTime:
     """Tells the time of a clock, but for its jumps ahead: what is dated by it grows no older by one, and is never older
     than by the clock."""
 

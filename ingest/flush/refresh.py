@@ -42,7 +42,7 @@ class Refresh:
             claimed = await self._claimed_elsewhere()
             changed = set(self._log.topics()) if claimed else await self._changed_elsewhere(turn)
             for topic in list(self._log.topics()):
-                topic.expire_producers(self._log.steady.now_us())
+                topic.expire_producers(self._log.aging.now_us())
                 try:
                     looked = await self._refresh(topic, topic in changed)
                 except Exception as error:

@@ -6,7 +6,7 @@ Lives on the log's event loop. A check changes nothing.
 from collections.abc import Callable
 
 from siltlog.infra.arrow.partitioner import PlacedBy
-from siltlog.infra.clock import Clock, SteadyTime
+from siltlog.infra.clock import AgingTime, Clock
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http.drain_rate import DrainRate
 from siltlog.infra.http.draining import Draining
@@ -91,7 +91,7 @@ class Admission:
         self._topic_logs = topic_logs
         self._wal = wal
         self._clock = clock
-        self.steady = SteadyTime(clock)
+        self.aging = AgingTime(clock)
         """By which producers and idempotency keys age."""
         self.reconfigure(record_bytes_max)
         self._producers_bytes_max = wal.state_bytes_max * PRODUCERS_STATE_PART
@@ -166,7 +166,7 @@ class Admission:
             parts = split(body, partitions, keyless, topic.config, self._record_bytes(topic), now_us)
             return parts, checked(topic, parts, publisher), publisher.producer_id
         sequencers = (log.sequencer for log in topic.partitions)
-        found = topic.producers.find_key(publisher, partitions, sequencers, topic.config, self.steady.now_us())
+        found = topic.producers.find_key(publisher, partitions, sequencers, topic.config, self.aging.now_us())
         producer_id, partitions, keyless = found
         parts = split(body, partitions, keyless, topic.config, self._record_bytes(topic), now_us)
         return parts, checked_keyed(topic, parts, producer_id), producer_id

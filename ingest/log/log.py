@@ -116,7 +116,7 @@ class Log:
         self.store = store
         self.wal = wal
         self.clock = clock
-        self.steady = admission.steady
+        self.aging = admission.aging
         self.topic_logs = topic_logs
         self.admission = admission
         self.journal = journal
@@ -191,7 +191,7 @@ class Log:
         acks: list[PartitionAck] = []
         ends: list[tuple[PartitionLog, int]] = []
         share = reserved // len(parts.slices)
-        now_us = self.steady.now_us()
+        now_us = self.aging.now_us()
         for part in checks:
             log = topic.partitions[part.partition]
             new = part.new
@@ -253,7 +253,7 @@ class Log:
         if self.draining:
             raise problem("shutting_down", "the server is shutting down; claim at another, or again in a moment")
         topic.check_open()
-        now_us = self.steady.now_us()
+        now_us = self.aging.now_us()
         used = max(log.sequencer.epoch_of(producer_id) for log in topic.partitions)
         if not self.wal.reserve(FRAME_OVERHEAD_BYTES):
             raise self.admission.wal_full()

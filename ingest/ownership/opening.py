@@ -32,7 +32,7 @@ async def start_log(
 
     What it gives takes topics later on.
     """
-    found = read_wal(recovery, log.steady.now_us())
+    found = read_wal(recovery, log.aging.now_us())
     former = Former(log.topic_logs, log.wal, found)
     taking = Taking(log, former, stranded, logger)
     tables = await asyncio.to_thread(_open_tables, log)
@@ -67,7 +67,7 @@ async def start_log(
 
 async def start_member(log: Log, recovery: Recovery, stranded: Stranded, logger: Logger) -> Taking:
     """Starts the WAL of a node that shares its root with others: no topic is taken before a view says so."""
-    found = read_wal(recovery, log.steady.now_us())
+    found = read_wal(recovery, log.aging.now_us())
     former = Former(log.topic_logs, log.wal, found)
     for cut in recovery.cuts:
         _tell_cut(cut, found.state.topics, logger)

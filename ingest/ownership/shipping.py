@@ -146,7 +146,7 @@ class Shipping:
             records = kept(frames, topic.name, topic.id_bytes, partition, epochs, offset)
             if records:
                 found[partition] = await self._take_in(topic, partition, records)
-        topic.producers.loaded((one.sequencer for one in topic.partitions), self._log.steady.now_us())
+        topic.producers.loaded((one.sequencer for one in topic.partitions), self._log.aging.now_us())
         topic.recovered()
         self._settle_later(topic)
         taken = {partition: new[-1].next_offset for partition, new in found.items()}
@@ -157,7 +157,7 @@ class Shipping:
 
     def _know_claims(self, topic: TopicLog, payloads: Sequence[bytes]) -> None:
         """Learns the claims that may not be beside the table yet; until they are, this start's journal has them."""
-        now_us = self._log.steady.now_us()
+        now_us = self._log.aging.now_us()
         for payload in payloads:
             event = wal_state.decode_event(payload)
             if isinstance(event, wal_state.ProducerClaimed):
@@ -171,7 +171,7 @@ class Shipping:
             self._log.group_commit.add_control(wal_state.encode(wal_state.Inherited(topic.topic_id, {}, epochs)))
 
     async def _take_in(self, topic: TopicLog, number: int, records: Sequence[Kept]) -> list[FoundFrame]:
-        partition, now_us = topic.partitions[number], self._log.steady.now_us()
+        partition, now_us = topic.partitions[number], self._log.aging.now_us()
         batches = [
             LogBatch.from_payload(one.begin, one.payload).slice(one.first_offset, one.next_offset) for one in records
         ]

@@ -91,7 +91,7 @@ class Taking:
     def restore(self, plan: Plan) -> None:
         """Gives the topic its producers and epochs; the WAL may be told of it afterwards. Blocks."""
         topic, known = plan.topic, plan.standing.known
-        store, now_us = self._log.store, self._log.steady.now_us()
+        store, now_us = self._log.store, self._log.aging.now_us()
         if known is not None:
             topic.remembered(known)
             topic.producers.epochs.load(known.producer_epochs, now_us)
@@ -173,11 +173,11 @@ class Taking:
             jumped = topic.snapshot.gaps(partition) if partition in plan.offsets else []
             if (jumped[-1][0] if jumped else topic.snapshot.offsets[partition]) == known_offset:
                 continue
-            late[partition] = await asyncio.to_thread(inherited, log.store, log.steady.now_us(), topic, partition)
+            late[partition] = await asyncio.to_thread(inherited, log.store, log.aging.now_us(), topic, partition)
             topic.partitions[partition].sequencer.load(late[partition].items())
         epochs = await asyncio.to_thread(objects.read_epochs, log.store, topic.name, topic.topic_id)
-        topic.producers.epochs.load(epochs, log.steady.now_us())
-        topic.producers.loaded((partition.sequencer for partition in topic.partitions), log.steady.now_us())
+        topic.producers.epochs.load(epochs, log.aging.now_us())
+        topic.producers.loaded((partition.sequencer for partition in topic.partitions), log.aging.now_us())
         event = wal_state.Inherited(topic.topic_id, late, topic.producers.epochs.dump())
         log.group_commit.add_control(wal_state.encode(event))
 

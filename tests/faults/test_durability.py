@@ -254,12 +254,12 @@ def test_an_outage_makes_no_producer_and_no_key_older(tmp_path: Path) -> None:
             # The second time they are known from the state, not from the records.
             async with running_log(tmp_path, GatedDisk(), LaterClock(days * day)) as (log, _):
                 topic = log.topic("t")
-                topic.expire_producers(log.steady.now_us())
+                topic.expire_producers(log.aging.now_us())
                 assert log.append(topic, body("a", first_sequence=0), Producer("p", 0)).acks[0].duplicate
                 again = log.append(topic, body("b"), key).acks
                 assert [(a.first_offset, a.duplicate) for a in again] == [(first[0].first_offset, True)]
                 assert topic.producers.epochs.epoch("silent") == 1
-                topic.expire_producers(log.steady.now_us() + 2 * day * 1_000_000)
+                topic.expire_producers(log.aging.now_us() + 2 * day * 1_000_000)
                 assert (len(topic.producers.keys), topic.partitions[0].sequencer.dump(9)) == (0, {})
                 assert topic.producers.epochs.epoch("silent") == 0
 
@@ -292,7 +292,7 @@ def test_a_clock_that_is_set_makes_no_producer_and_no_key_older_or_younger(
             async with running_log(tmp_path, GatedDisk(), clock) as (log, _):
                 topic = log.topic("t")
                 assert log.append(topic, body("b"), key).acks[0].duplicate
-                topic.expire_producers(log.steady.now_us() + 2 * day * 1_000_000)
+                topic.expire_producers(log.aging.now_us() + 2 * day * 1_000_000)
                 assert (len(topic.producers.keys), topic.partitions[0].sequencer.dump(9)) == (0, {})
                 assert topic.producers.epochs.epoch("silent") == 0
 

@@ -10,7 +10,7 @@ from siltlog.infra.clock import (
     MICROS_PER_SECOND,
     TIME_MAX_US,
     TIME_MIN_US,
-    SteadyTime,
+    AgingTime,
     SystemClock,
     format_us,
     parse_us,
@@ -96,7 +96,7 @@ def test_a_stopwatch_has_the_seconds_once_its_block_ended() -> None:
     assert clock.monotonic() >= first
 
 
-def test_steady_time_goes_on_where_the_clock_jumps_ahead_and_back_where_it_does() -> None:
+def test_aging_time_goes_on_where_the_clock_jumps_ahead_and_back_where_it_does() -> None:
     class SetClock(SystemClock):
         set_us = 0
 
@@ -104,8 +104,8 @@ def test_steady_time_goes_on_where_the_clock_jumps_ahead_and_back_where_it_does(
             return super().now_us() + self.set_us
 
     clock = SetClock()
-    steady = SteadyTime(clock)
-    before = steady.now_us()
+    aging = AgingTime(clock)
+    before = aging.now_us()
     assert abs(before - clock.now_us()) < 60 * MICROS_PER_SECOND
     for clock.set_us, off_us in ((10**13, 0), (-(10**12), -(10**12)), (10**13, -(10**12)), (0, -(10**12))):
-        assert before <= steady.now_us() - off_us < before + 60 * MICROS_PER_SECOND
+        assert before <= aging.now_us() - off_us < before + 60 * MICROS_PER_SECOND
