@@ -1,6 +1,6 @@
 /** Records of a topic: as they come, from a place, or searched for. What is asked for is in the address. */
 import { get, lines, send } from "../app/api.js";
-import { html, useEffect, useRef, useState } from "../app/dom.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../app/dom.js";
 import { time, whole } from "../app/format.js";
 import { zone } from "../app/prefs.js";
 import { href, setQuery } from "../app/route.js";
@@ -179,7 +179,8 @@ function Live({ topic, asked, chosen, choose }) {
       running.end();
     };
   }, []);
-  useEffect(() => tailed.current?.pause(paused), [paused]);
+  // Before it is painted: where the page says that it is paused, nothing comes.
+  useLayoutEffect(() => tailed.current?.pause(paused), [paused]);
   useEffect(() => {
     /** @param {KeyboardEvent} event */
     function space(event) {
