@@ -187,7 +187,8 @@ class OffsetUpkeep:
             await asyncio.sleep(0)
             if any(entry.committed_ms >= unused_since for entry in self._offsets.table.of(group)):
                 continue
-            if await self._transitions.delete(group, {"unused_since": unused_since}) == "ok":
+            unused = {"unused_ms": self._retention_ms, "unused_since": unused_since}
+            if await self._transitions.delete(group, unused) == "ok":
                 self._logger.info("a group that nobody used was forgotten", group=group)
 
     async def _measure_lags(self) -> None:

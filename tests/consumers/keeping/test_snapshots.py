@@ -411,6 +411,24 @@ def test_a_group_that_nobody_uses_is_forgotten_and_one_with_members_is_not(url: 
     run(scenario())
 
 
+def test_a_clock_that_jumps_ahead_has_no_group_forgotten(url: str, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with server(url, log_with(tmp_path, t=1), retention_ms=3_600_000) as r:
+            await r.commit({0: 1})
+            r.clock.later_ms += 4_000_000
+            await r.tick()
+            assert r.offsets.table.groups() == ["g"]
+            r.clock.later_ms -= 4_000_000
+            await r.redis.pass_ms(4_000_000)
+            await r.tick()
+            assert r.offsets.table.groups() == ["g"]
+            r.clock.later_ms += 4_000_000
+            await r.tick()
+            assert r.offsets.table.groups() == []
+
+    run(scenario())
+
+
 def test_a_server_that_is_restarted_reads_table_and_head_and_saves_what_it_left_unsaved(
     url: str, tmp_path: Path
 ) -> None:
