@@ -17,24 +17,27 @@ def server() -> Iterator[ServerProcess]:
         yield server
 
 
-def _newest(server: ServerProcess, job: str) -> str:
-    outcome: str = Http(server.url).get(f"/v1/jobs?job={job}").json["jobs"][0]["outcome"]
+@pytest.fixture
+def session(server: ServerProcess) -> Session:
+    session = Session()
+    session.given_url = server.url
+    return session
+
+
+def _newest(session: Session, job: str) -> str:
+    outcome: str = Http(session.url).get(f"/v1/jobs?job={job}").json["jobs"][0]["outcome"]
     return outcome
 
 
-def test_a_run_that_is_interrupted_did_not_succeed(server: ServerProcess) -> None:
-    session = Session()
-    session.given_url = server.url
+def test_a_run_that_is_interrupted_did_not_succeed(session: Session) -> None:
     with pytest.raises(KeyboardInterrupt), recorded(session, None, "backup", [], dry_run=False):
         raise KeyboardInterrupt
-    assert _newest(server, "backup") == "interrupted"
+    assert _newest(session, "backup") == "interrupted"
 
 
-def test_nor_did_one_that_is_interrupted_again_before_it_is_told_of_the_first(server: ServerProcess) -> None:
-    session = Session()
-    session.given_url = server.url
+def test_nor_did_one_that_is_interrupted_again_before_it_is_told_of_the_first(session: Session) -> None:
     run = recorded(session, None, "restore", [], dry_run=False)
     run.__enter__()
-    # So does an exception that comes where `with` begins to pass the first one on.
+    # It is left like this where a second interrupt comes before `with` has passed the first one on.
     del run
-    assert _newest(server, "restore") == "interrupted"
+    assert _newest(session, "restore") == "interrupted"
