@@ -1,7 +1,7 @@
 """How a Redis is reached: its address, who signs in, and what TLS goes by."""
 
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -32,6 +32,13 @@ class RedisAccess:
     def place(self) -> str:
         """The address without its password and query. Raises ValueError for one that is none."""
         return redis_url(self.url)
+
+    def at(self, host: str, port: int) -> "RedisAccess":
+        """The same way to another server."""
+        parts = urlsplit(self.url)
+        who, at, _ = parts.netloc.rpartition("@")
+        named = f"[{host}]" if ":" in host else host
+        return replace(self, url=parts._replace(netloc=f"{who}{at}{named}:{port}").geturl())
 
     def options(self) -> dict[str, Any]:
         """The keywords of redis-py's connections, beside the address."""

@@ -9,13 +9,14 @@ from urllib.parse import urlsplit
 
 import msgspec
 from redis import exceptions
-from redis.asyncio import Redis, RedisCluster
+from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from siltlog.infra.errors import ConfigError, problem
 from siltlog.infra.redaction import redacted
 from siltlog.infra.redis.access import RedisAccess, connection_pool
+from siltlog.infra.redis.cluster import Cluster, Command
 
 CONNECTIONS_MAX = 32
 CONNECT_TIMEOUT_S = 2.0
@@ -33,28 +34,17 @@ class RedisConnection:
     """
 
     def __init__(self, access: RedisAccess) -> None:
-        self._url = access.url
-        # One try per call: a script that took effect before its connection broke must not run a second time.
-        self._options: dict[str, Any] = {
-            "max_connections": CONNECTIONS_MAX,
-            "socket_timeout": REPLY_TIMEOUT_S,
-            "socket_connect_timeout": CONNECT_TIMEOUT_S,
-            "retry": Retry(NoBackoff(), 0),
-            **access.options(),
-        }
         try:
             self.place = access.checked().place
-            pool = connection_pool(access, timeout=REPLY_TIMEOUT_S, **self._options)
+            self._single = _client(access)
         except ValueError as error:
             raise ConfigError(f"SILT_REDIS_URL is not valid: {error}") from None
-        self._single = Redis.from_pool(pool)
-        self._cluster: RedisCluster | None = None
+        self._access = access
+        self._cluster: Cluster | None = None
         # A cluster's sockets are found by their addresses, so nobody is one of it through a socket of this machine.
         self._asked = urlsplit(access.url).scheme == "unix"
         self.answers = True
         """How the last call ended: whether it was taken."""
-        self._free = asyncio.Semaphore(CONNECTIONS_MAX)
-        """Holds back calls of a Redis cluster, whose pools refuse where that of one Redis waits."""
 
     @property
     def is_cluster(self) -> bool:
@@ -69,44 +59,36 @@ class RedisConnection:
         async with self._translated():
             return await self._execute(*arguments)
 
-    async def commands(self, commands: Sequence[Sequence[str | bytes | int]]) -> list[Any]:
+    async def commands(self, commands: Sequence[Command]) -> list[Any]:
         """The replies of several commands; not a transaction. One round trip, to a cluster one to each node."""
         async with self._translated():
-            async with self._client() as client:
-                pipeline = client.pipeline(transaction=False)
-                for arguments in commands:
-                    pipeline.execute_command(*arguments)
-                replies: list[Any] = await pipeline.execute()
+            await self._ask()
+            if self._cluster is not None:
+                return await self._cluster.execute_all(commands)
+            pipeline = self._single.pipeline(transaction=False)
+            for arguments in commands:
+                pipeline.execute_command(*arguments)
+            replies: list[Any] = await pipeline.execute()
             return replies
 
     async def close(self) -> None:
         if self._cluster is not None:
-            await self._cluster.aclose()
+            await self._cluster.close()
         await self._single.aclose()
         await self._single.connection_pool.disconnect()
 
     async def _execute(self, *arguments: str | bytes | int) -> Any:
-        async with self._client() as client:
-            return await client.execute_command(*arguments)
+        await self._ask()
+        return await (self._cluster or self._single).execute_command(*arguments)
 
-    @asynccontextmanager
-    async def _client(self) -> AsyncIterator[Any]:
-        """A Redis or RedisCluster with a free connection."""
-        if not self._asked:
-            info = await self._single.execute_command("INFO", "cluster")  # type: ignore[no-untyped-call]
-            if info.get("cluster_enabled") and self._cluster is None:
-                # What can be served is, also while the slots of others are not.
-                self._cluster = RedisCluster.from_url(self._url, require_full_coverage=False, **self._options)
-            self._asked = True
-        if self._cluster is None:
-            yield self._single
+    async def _ask(self) -> None:
+        """Whether it is a cluster is known after this."""
+        if self._asked:
             return
-        async with asyncio.timeout(REPLY_TIMEOUT_S):
-            await self._free.acquire()
-        try:
-            yield self._cluster
-        finally:
-            self._free.release()
+        info = await self._single.execute_command("INFO", "cluster")  # type: ignore[no-untyped-call]
+        if info.get("cluster_enabled") and self._cluster is None:
+            self._cluster = Cluster(self._single, lambda host, port: _client(self._access.at(host, port)))
+        self._asked = True
 
     @asynccontextmanager
     async def _translated(self) -> AsyncIterator[None]:
@@ -127,11 +109,13 @@ class RedisConnection:
                 "coordinator_unavailable",
                 f"Redis at {self.place} does not take calls ({redacted(str(error))}): groups come back when it does",
             ) from error
-        except (exceptions.RedisError, exceptions.RedisClusterException, OSError) as error:
+        # Where Redis closed a connection that was idle, a transport of Python 3.12 or later lets the other two through.
+        except (exceptions.RedisError, OSError, AttributeError, TypeError) as error:
             self.answers = False
+            said = redacted(str(error)) or type(error).__name__
             raise problem(
                 "coordinator_unavailable",
-                f"Redis at {self.place} cannot be reached ({redacted(str(error))}): groups come back with it; "
+                f"Redis at {self.place} cannot be reached ({said}): groups come back with it; "
                 "publishing and reading without a group go on",
             ) from error
 
@@ -153,3 +137,14 @@ class Script:
             except exceptions.NoScriptError:
                 reply = await execute("EVAL", self._text, *arguments)
         return msgspec.msgpack.decode(reply)
+
+
+def _client(access: RedisAccess) -> Redis:
+    # One try per call: a script that took effect before its connection broke must not run a second time.
+    options: dict[str, Any] = {
+        "max_connections": CONNECTIONS_MAX,
+        "socket_timeout": REPLY_TIMEOUT_S,
+        "socket_connect_timeout": CONNECT_TIMEOUT_S,
+        "retry": Retry(NoBackoff(), 0),
+    }
+    return Redis.from_pool(connection_pool(access, timeout=REPLY_TIMEOUT_S, **options))

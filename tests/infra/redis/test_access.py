@@ -222,6 +222,15 @@ def test_a_cluster_with_that_user(tmp_path: Path) -> None:
         assert [client.execute_command("ACL", "LOG") for client in nodes.clients] == [[], [], []]
 
 
+def test_another_server_is_reached_in_the_same_way() -> None:
+    access = RedisAccess("rediss://user:se%40cret@one:6379/0?health_check_interval=1", ca="/ca.pem")
+    assert access.at("10.0.0.2", 7000) == RedisAccess(
+        "rediss://user:se%40cret@10.0.0.2:7000/0?health_check_interval=1", ca="/ca.pem"
+    )
+    assert access.at("::1", 7000).url == "rediss://user:se%40cret@[::1]:7000/0?health_check_interval=1"
+    assert RedisAccess("redis://one").at("two", 1).url == "redis://two:1"
+
+
 def test_an_encrypted_key_is_refused_and_nobody_is_asked(place: Place, tmp_path: Path) -> None:
     encrypted = tmp_path / "encrypted.pem"
     subprocess.run(

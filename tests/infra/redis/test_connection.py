@@ -87,6 +87,16 @@ def test_one_that_hangs_is_not_waited_for_long(embedded: EmbeddedValkey, monkeyp
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("error", [AttributeError, TypeError])
+def test_a_transport_that_broke_is_no_fault_of_a_call(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(*_: object) -> None:
+        raise error("'NoneType' object is not callable")
+
+    connection = RedisConnection(RedisAccess("redis://127.0.0.1:1/0"))
+    monkeypatch.setattr(connection, "_execute", broken)
+    assert isinstance(asyncio.run(refusal(connection, "PING")), Unavailable) and not connection.answers
+
+
 def test_what_it_refuses(embedded: EmbeddedValkey) -> None:
     async def scenario() -> None:
         connection = RedisConnection(RedisAccess(embedded.start()))
