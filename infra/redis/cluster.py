@@ -5,17 +5,19 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
+from urllib.parse import urlsplit
 
 from redis import exceptions
-from redis.asyncio import Redis
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
+
+from siltlog.infra.redis.access import RedisAccess
+from siltlog.infra.redis.client import Command, RedisClient
 
 AWAY_S = 1.0
 """How long a node that took no call is left alone, and how often at most is asked who has which slot."""
 TRIES_MAX = 8
 TRY_AGAIN_S = 0.05
 
-Command: TypeAlias = Sequence[str | bytes | int]
 Address: TypeAlias = tuple[str, int]
 T = TypeVar("T")
 
@@ -26,16 +28,16 @@ _LOST = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.Cluster
 class Cluster:
     """The nodes of a Redis Cluster, and which of them has which slot, as the Redis cluster specification has it.
 
-    A command has keys of one slot, or none; one without a key goes to any node. `seed` is one of the nodes, or an
-    address that leads to one; `client_of` makes a client of redis-py for a host and a port. Errors are redis-py's.
+    A command has keys of one slot, or none; one without a key goes to any node. `seed` is a client of the address of
+    `access`, which leads to one of the nodes. Errors are redis-py's.
 
     Its RedisCluster (8.1) is not used: where several calls run at once, one that fails closes the connections under the
     others, which fail by that and do the same, for as long as calls come.
     """
 
-    def __init__(self, seed: Redis, client_of: Callable[[str, int], Redis]) -> None:
-        self._seed = _Node(seed, "the cluster")
-        self._client_of = client_of
+    def __init__(self, seed: RedisClient, access: RedisAccess) -> None:
+        self._seed = _Node(seed, urlsplit(access.url).hostname or "localhost")
+        self._access = access
         self._nodes: dict[Address, _Node] = {}
         self._owners: list[Address | None] = []
         """Of each slot; empty until they are first read."""
@@ -43,14 +45,14 @@ class Cluster:
         self._look_at = 0.0
         self._looking: asyncio.Task[None] | None = None
 
-    async def execute_command(self, *command: str | bytes | int) -> Any:
+    async def execute(self, *command: str | bytes | int) -> Any:
         """The reply. Follows the key where it is moved or about to be."""
         await self._view()
         slot = _slot(command)
         for _ in range(TRIES_MAX):
             node = self._node(slot)
             try:
-                return await self._call(node, lambda client: _executed(client, command))
+                return await self._call(node, lambda client: client.execute(*command))
             except exceptions.MovedError as moved:
                 self._moved(moved, node)
             except exceptions.AskError as ask:
@@ -68,10 +70,10 @@ class Cluster:
         replies: list[Any] = [None] * len(commands)
 
         async def at(node: _Node) -> None:
-            found = await self._call(node, lambda client: _pipelined(client, [commands[i] for i in positions[node]]))
+            found = await self._call(node, lambda client: client.pipeline([commands[i] for i in positions[node]]))
             for position, reply in zip(positions[node], found, strict=True):
                 if isinstance(reply, exceptions.AskError | exceptions.TryAgainError):
-                    replies[position] = await self.execute_command(*commands[position])
+                    replies[position] = await self.execute(*commands[position])
                 elif isinstance(reply, Exception):
                     raise reply
                 else:
@@ -87,9 +89,9 @@ class Cluster:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
         for node in self._nodes.values():
-            await node.client.aclose()
+            await node.client.close()
 
-    async def _call(self, node: "_Node", use: Callable[[Redis], Awaitable[T]]) -> T:
+    async def _call(self, node: "_Node", use: Callable[[RedisClient], Awaitable[T]]) -> T:
         try:
             return await node.call(use)
         except _LOST:
@@ -107,7 +109,7 @@ class Cluster:
 
     def _at(self, address: Address) -> "_Node":
         if address not in self._nodes:
-            self._nodes[address] = _Node(self._client_of(*address), "{}:{}".format(*address))
+            self._nodes[address] = _Node(RedisClient(self._access.at(*address)), address[0])
         return self._nodes[address]
 
     def _moved(self, moved: exceptions.MovedError, said_by: "_Node") -> None:
@@ -142,7 +144,7 @@ class Cluster:
         failure: Exception = exceptions.ClusterDownError("no node of the cluster knows of any slot")
         for node in (*there, self._seed):
             try:
-                rows = await _executed(node.client, ("CLUSTER SLOTS",))
+                rows = await node.client.execute("CLUSTER SLOTS")
             except (exceptions.RedisError, OSError) as error:
                 failure = error
                 continue
@@ -154,21 +156,16 @@ class Cluster:
 
     async def _forget_others(self) -> None:
         for address in self._nodes.keys() - set(self._owners):
-            # Calls that run end on the connections that they have.
-            await self._nodes.pop(address).client.connection_pool.disconnect(inuse_connections=False)
+            await self._nodes.pop(address).client.close_idle()
 
 
 class _Node:
-    def __init__(self, client: Redis, name: str) -> None:
+    def __init__(self, client: RedisClient, host: str) -> None:
         self.client = client
+        self.host = host
         self.away_until: float | None = None
-        self._name = name
 
-    @property
-    def host(self) -> str:
-        return str(self.client.connection_pool.connection_kwargs["host"])
-
-    async def call(self, use: Callable[[Redis], Awaitable[T]]) -> T:
+    async def call(self, use: Callable[[RedisClient], Awaitable[T]]) -> T:
         """What `use` returns. Raises ConnectionError where a call failed a moment ago, and nothing is asked."""
         self._check()
         try:
@@ -187,7 +184,7 @@ class _Node:
             return
         now = time.monotonic()
         if now < self.away_until:
-            raise exceptions.ConnectionError(f"{self._name} took no call a moment ago")
+            raise exceptions.ConnectionError(f"{self.client.place} took no call a moment ago")
         # One call tries it; the others wait for how that ends.
         self.away_until = now + AWAY_S
 
@@ -220,19 +217,8 @@ def _location(host: str | bytes | None, port: int, said_by: _Node) -> Address:
     return named or said_by.host, port
 
 
-async def _executed(client: Redis, command: Command) -> Any:
-    return await client.execute_command(*command)  # type: ignore[no-untyped-call]
-
-
-async def _asking(client: Redis, command: Command) -> Any:
-    _, reply = await _pipelined(client, [("ASKING",), command])
+async def _asking(client: RedisClient, command: Command) -> Any:
+    _, reply = await client.pipeline([("ASKING",), command])
     if isinstance(reply, Exception):
         raise reply
     return reply
-
-
-async def _pipelined(client: Redis, commands: Sequence[Command]) -> list[Any]:
-    pipeline = client.pipeline(transaction=False)
-    for command in commands:
-        pipeline.execute_command(*command)
-    return await pipeline.execute(raise_on_error=False)

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,19 +10,16 @@ from urllib.parse import urlsplit
 
 import msgspec
 from redis import exceptions
-from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 
 from siltlog.infra.errors import ConfigError, problem
 from siltlog.infra.redaction import redacted
-from siltlog.infra.redis.access import RedisAccess, connection_pool
-from siltlog.infra.redis.cluster import Cluster, Command
+from siltlog.infra.redis.access import RedisAccess
+from siltlog.infra.redis.client import IN_SCRIPT, Command, RedisClient
+from siltlog.infra.redis.cluster import Cluster
 
-CONNECTIONS_MAX = 32
-CONNECT_TIMEOUT_S = 2.0
-REPLY_TIMEOUT_S = 5.0
-_PASSING = ("BUSY", "CLUSTERDOWN", "MASTERDOWN", "MISCONF", "NOREPLICAS", "TRYAGAIN")
+_PASSING = re.compile(
+    rf"(?:{IN_SCRIPT}.*: -(?:OOM|READONLY)|BUSY|CLUSTERDOWN|MASTERDOWN|MISCONF|NOREPLICAS|TRYAGAIN)\b"
+)
 """Refusals that are about Redis's state, among those that redis-py has no class for."""
 
 
@@ -36,7 +34,7 @@ class RedisConnection:
     def __init__(self, access: RedisAccess) -> None:
         try:
             self.place = access.checked().place
-            self._single = _client(access)
+            self._single = RedisClient(access)
         except ValueError as error:
             raise ConfigError(f"SILT_REDIS_URL is not valid: {error}") from None
         self._access = access
@@ -65,29 +63,28 @@ class RedisConnection:
             await self._ask()
             if self._cluster is not None:
                 return await self._cluster.execute_all(commands)
-            pipeline = self._single.pipeline(transaction=False)
-            for arguments in commands:
-                pipeline.execute_command(*arguments)
-            replies: list[Any] = await pipeline.execute()
+            replies = await self._single.pipeline(commands)
+            for reply in replies:
+                if isinstance(reply, Exception):
+                    raise reply
             return replies
 
     async def close(self) -> None:
         if self._cluster is not None:
             await self._cluster.close()
-        await self._single.aclose()
-        await self._single.connection_pool.disconnect()
+        await self._single.close()
 
     async def _execute(self, *arguments: str | bytes | int) -> Any:
         await self._ask()
-        return await (self._cluster or self._single).execute_command(*arguments)
+        return await (self._cluster or self._single).execute(*arguments)
 
     async def _ask(self) -> None:
         """Whether it is a cluster is known after this."""
         if self._asked:
             return
-        info = await self._single.execute_command("INFO", "cluster")  # type: ignore[no-untyped-call]
+        info = await self._single.execute("INFO", "cluster")
         if info.get("cluster_enabled") and self._cluster is None:
-            self._cluster = Cluster(self._single, lambda host, port: _client(self._access.at(host, port)))
+            self._cluster = Cluster(self._single, self._access)
         self._asked = True
 
     @asynccontextmanager
@@ -102,7 +99,7 @@ class RedisConnection:
                 raise asyncio.CancelledError
         except exceptions.ResponseError as error:
             refused = type(error) in (exceptions.ResponseError, exceptions.ClusterCrossSlotError)
-            if refused and not str(error).startswith(_PASSING):
+            if refused and not _PASSING.match(str(error)):
                 raise problem("internal", f"Redis refused a call of this server: {redacted(str(error))}") from error
             self.answers = False
             raise problem(
@@ -137,14 +134,3 @@ class Script:
             except exceptions.NoScriptError:
                 reply = await execute("EVAL", self._text, *arguments)
         return msgspec.msgpack.decode(reply)
-
-
-def _client(access: RedisAccess) -> Redis:
-    # One try per call: a script that took effect before its connection broke must not run a second time.
-    options: dict[str, Any] = {
-        "max_connections": CONNECTIONS_MAX,
-        "socket_timeout": REPLY_TIMEOUT_S,
-        "socket_connect_timeout": CONNECT_TIMEOUT_S,
-        "retry": Retry(NoBackoff(), 0),
-    }
-    return Redis.from_pool(connection_pool(access, timeout=REPLY_TIMEOUT_S, **options))

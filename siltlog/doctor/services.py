@@ -14,7 +14,7 @@ from siltlog.doctor.machine import nearest_folder
 from siltlog.infra import names
 from siltlog.infra.clock import Clock, stopwatch
 from siltlog.infra.redaction import redacted
-from siltlog.infra.redis.connection import CONNECT_TIMEOUT_S
+from siltlog.infra.redis.client import CONNECT_TIMEOUT_S
 from siltlog.infra.redis.embedded import valkey_binary
 from siltlog.infra.security.callers.https import FetchFailed, Https
 from siltlog.infra.security.callers.provider import DISCOVERY_PATH, fetch_keys

@@ -17,7 +17,7 @@ from siltlog.infra.clock import SystemClock
 from siltlog.infra.columns import RECORD_SCHEMA
 from siltlog.infra.errors import SiltlogError, UnknownTopic
 from siltlog.infra.records import Bounds, SentBatch
-from siltlog.infra.redis import connection
+from siltlog.infra.redis import client
 from siltlog.infra.redis.access import RedisAccess
 from siltlog.infra.redis.connection import RedisConnection, Script
 from siltlog.infra.redis.embedded import EmbeddedValkey
@@ -137,7 +137,7 @@ class SkewedRedis(RedisConnection):
     def __init__(self, url: str) -> None:
         with pytest.MonkeyPatch.context() as patch:
             for name in ("CONNECT_TIMEOUT_S", "REPLY_TIMEOUT_S"):
-                patch.setattr(connection, name, PATIENCE_S)
+                patch.setattr(client, name, PATIENCE_S)
             super().__init__(RedisAccess(url))
         self.calls = 0
         self.skew_ms = 0

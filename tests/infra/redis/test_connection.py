@@ -3,8 +3,10 @@
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import redis
@@ -47,7 +49,7 @@ def test_a_password_is_not_shown() -> None:
 def test_it_comes_back_without_its_scripts(embedded: EmbeddedValkey, monkeypatch: pytest.MonkeyPatch) -> None:
     # A hundred calls at once on a machine that has much else to do.
     for name in ("CONNECT_TIMEOUT_S", "REPLY_TIMEOUT_S"):
-        monkeypatch.setattr(f"siltlog.infra.redis.connection.{name}", 60.0)
+        monkeypatch.setattr(f"siltlog.infra.redis.client.{name}", 60.0)
 
     async def scenario() -> None:
         connection = RedisConnection(RedisAccess(embedded.start()))
@@ -68,7 +70,7 @@ def test_it_comes_back_without_its_scripts(embedded: EmbeddedValkey, monkeypatch
 
 
 def test_one_that_hangs_is_not_waited_for_long(embedded: EmbeddedValkey, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("siltlog.infra.redis.connection.REPLY_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("siltlog.infra.redis.client.REPLY_TIMEOUT_S", 0.1)
     url = embedded.start()
     with redis.Redis.from_url(url) as client:
         pid = int(client.info("server")["process_id"])
@@ -85,6 +87,105 @@ def test_one_that_hangs_is_not_waited_for_long(embedded: EmbeddedValkey, monkeyp
         await connection.close()
 
     asyncio.run(scenario())
+
+
+@asynccontextmanager
+async def door(url: str) -> AsyncIterator[tuple[str, list[str]]]:
+    """An address, and where it leads to: who has connected stays where it led then."""
+    leads_to = [url]
+
+    async def copied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65_536):
+            writer.write(data)
+        writer.close()
+
+    async def through(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_unix_connection(urlsplit(leads_to[0]).path)
+        await asyncio.gather(copied(reader, far_writer), copied(far_reader, writer), return_exceptions=True)
+
+    server = await asyncio.start_server(through, "127.0.0.1", 0)
+    yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0", leads_to
+    server.close()
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[tuple[str, str]]:
+    servers = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        servers.append(EmbeddedValkey(tmp_path / name, SystemClock(), logger("error", "console")))
+    yield servers[0].start(), servers[1].start()
+    for server in servers:
+        server.stop()
+
+
+def test_another_primary_is_found_where_the_address_leads(pair: tuple[str, str]) -> None:
+    """As managed Redis fails over: the address leads to the new primary, and old connections stay at a replica."""
+
+    async def scenario(old: str, new: str) -> None:
+        async with door(old) as (url, leads_to):
+            connection = RedisConnection(RedisAccess(url))
+            script = connection.script("return cmsgpack.pack(redis.call('INCR', KEYS[1]))")
+            # Several connections, all at the old primary.
+            await asyncio.gather(*(script(["key"], None) for _ in range(5)))
+            with redis.Redis.from_url(old) as client:
+                client.replicaof("127.0.0.1", 1)
+            leads_to[0] = new
+            with pytest.raises(Unavailable):
+                await script(["key"], None)
+            assert [await script(["key"], None) for _ in range(5)] == [1, 2, 3, 4, 5]
+            with redis.Redis.from_url(new) as client:
+                client.replicaof("127.0.0.1", 1)
+            with redis.Redis.from_url(old) as client:
+                client.replicaof("NO", "ONE")
+            leads_to[0] = old
+            with pytest.raises(Unavailable):
+                await connection.commands([("GET", "key"), ("INCR", "key")])
+            assert await connection.commands([("GET", "key"), ("INCR", "key")]) == [b"5", 6]
+            await connection.close()
+
+    asyncio.run(scenario(*pair))
+
+
+def test_a_primary_that_fell_silent_holds_up_one_call(pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("siltlog.infra.redis.client.REPLY_TIMEOUT_S", 1.0)
+
+    async def scenario(old: str, new: str) -> None:
+        async with door(old) as (url, leads_to):
+            connection = RedisConnection(RedisAccess(url))
+            await asyncio.gather(*(connection.command("INCR", "key") for _ in range(5)))
+            with redis.Redis.from_url(old) as client:
+                pid = int(client.info("server")["process_id"])
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                leads_to[0] = new
+                assert isinstance(await refusal(connection, "INCR", "key"), Unavailable)
+                replies = await asyncio.gather(*(connection.command("INCR", "key") for _ in range(5)))
+                assert sorted(replies) == [1, 2, 3, 4, 5]
+            finally:
+                os.kill(pid, signal.SIGCONT)
+            await connection.close()
+
+    asyncio.run(scenario(*pair))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Error running script (call to f_1): @user_script:1: @user_script: 1: -OOM command not allowed",
+        "Error running script (call to f_1): @user_script:1: @user_script: 1: -READONLY You can't write",
+        "MISCONF Redis is configured to save",
+    ],
+)
+def test_what_passes_is_known_by_its_words_where_redis_is_old(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refused(*_: object) -> None:
+        raise redis.ResponseError(said)
+
+    connection = RedisConnection(RedisAccess("redis://127.0.0.1:1/0"))
+    monkeypatch.setattr(connection._single._redis, "execute_command", refused)
+    assert isinstance(asyncio.run(refusal(connection, "EVAL")), Unavailable)
+    # After READONLY it connects anew.
+    assert (connection._single._redis.execute_command is refused) == ("READONLY" not in said)
 
 
 @pytest.mark.parametrize("error", [AttributeError, TypeError])
