@@ -38,6 +38,8 @@ class RedisClient:
             "socket_timeout": REPLY_TIMEOUT_S,
             "socket_connect_timeout": CONNECT_TIMEOUT_S,
             "retry": Retry(NoBackoff(), 0),
+            # With 3 it asks for notices of maintenance, and then (8.1) overlooks that Redis closed an idle connection.
+            "protocol": 2,
         }
         self._redis = self._made()
 
@@ -60,9 +62,10 @@ class RedisClient:
 
         return await self._used(use)
 
-    async def close_idle(self) -> None:
-        """Gives up the connections on which no call waits."""
-        await self._redis.connection_pool.disconnect(inuse_connections=False)
+    async def give_up(self) -> None:
+        """Ends every connection, one on which a call waits when that ends. More calls make new ones."""
+        redis, self._redis = self._redis, self._made()
+        await redis.connection_pool.disconnect(inuse_connections=False)
 
     async def close(self) -> None:
         await self._redis.connection_pool.disconnect()
@@ -74,10 +77,14 @@ class RedisClient:
         except (exceptions.ResponseError, exceptions.TimeoutError) as error:
             elsewhere = isinstance(error, exceptions.TimeoutError) or _of_replica(error)
             if elsewhere and redis is self._redis:
-                self._redis = self._made()
-                # Calls that run end on the connections that they have.
-                await redis.connection_pool.disconnect(inuse_connections=False)
+                await self.give_up()
             raise
+        # Where Redis closed a connection that was idle, transports of Python 3.12 and later say no more than that.
+        except (AttributeError, TypeError) as error:
+            raise exceptions.ConnectionError(f"the connection was closed ({error})") from error
+        finally:
+            if redis is not self._redis:
+                await redis.connection_pool.disconnect(inuse_connections=False)
 
     def _made(self) -> Redis:
         return Redis.from_pool(connection_pool(self._access, **self._options))

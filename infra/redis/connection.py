@@ -106,8 +106,7 @@ class RedisConnection:
                 "coordinator_unavailable",
                 f"Redis at {self.place} does not take calls ({redacted(str(error))}): groups come back when it does",
             ) from error
-        # Where Redis closed a connection that was idle, a transport of Python 3.12 or later lets the other two through.
-        except (exceptions.RedisError, OSError, AttributeError, TypeError) as error:
+        except (exceptions.RedisError, OSError) as error:
             self.answers = False
             said = redacted(str(error)) or type(error).__name__
             raise problem(

@@ -286,7 +286,8 @@ class PartitionLog:
                 break
             chunks.append((chunk, first, last))
             nbytes += int(per_record * (last - first))
-            if nbytes >= max_bytes:
+            # Records of the next chunk may be small enough for the room that these were too large for.
+            if nbytes >= max_bytes or last < chunk.next_offset:
                 break
         if all(chunk.batch is not None for chunk, _, _ in chunks):
             return self._record_batches(chunks, producers)

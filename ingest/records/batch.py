@@ -166,7 +166,11 @@ def concat(batches: Sequence[LogBatch], memory_pool: pa.MemoryPool | None = None
     if len(batches) == 1:
         return batches[0]
     mask = 0
+    next_offset = batches[0].first_offset
     for batch in batches:
+        # The offsets of the joined records are told by the first one alone.
+        assert batch.first_offset == next_offset, f"{batch.first_offset} does not follow on {next_offset}"
+        next_offset += batch.columns.num_rows
         mask |= _MASKS[tuple(batch.columns.schema.names)]
     schema = _SCHEMAS[mask]
     table = pa.concat_batches([_with_columns(batch.columns, schema) for batch in batches], memory_pool)

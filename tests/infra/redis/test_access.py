@@ -171,7 +171,7 @@ def test_the_doctor_asks_as_the_server_does(place: Place) -> None:
         ({"ca": "other"}, "certificate"),
         ({"cert": "", "key": ""}, ""),
         ({"password": "hunter23-canary"}, "invalid username-password"),
-        ({"user": ""}, "invalid username-password"),
+        ({"user": ""}, "called without any password configured"),
         ({"url": "localhost"}, "certificate"),
     ],
 )

@@ -194,7 +194,7 @@ def test_a_transport_that_broke_is_no_fault_of_a_call(error: type[Exception], mo
         raise error("'NoneType' object is not callable")
 
     connection = RedisConnection(RedisAccess("redis://127.0.0.1:1/0"))
-    monkeypatch.setattr(connection, "_execute", broken)
+    monkeypatch.setattr(connection._single._redis, "execute_command", broken)
     assert isinstance(asyncio.run(refusal(connection, "PING")), Unavailable) and not connection.answers
 
 

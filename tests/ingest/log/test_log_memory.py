@@ -1,6 +1,7 @@
 """What the log keeps in memory."""
 
 import asyncio
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -43,5 +44,33 @@ def test_a_read_has_what_small_requests_left_as_one_batch_and_large_ones_as_they
             offsets = [offset for batch in read for offset in batch.column("offset").to_pylist()]
             values = [len(value) for batch in read for value in batch.column("value").to_pylist()]
             assert (offsets, values) == (list(range(1, len(sizes))), sizes[1:])
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("evicted", [False, True])
+def test_reads_of_any_size_have_each_record_at_its_offset(tmp_path: Path, evicted: bool) -> None:
+    """Requests whose records are of very different sizes, so that reads end in the middle of one before small ones."""
+    requests = [["x" * 9_000] * 3, [*"abcdefgh", "y" * 50_000], list("ijkl"), ["z" * 20_000, "m"], list("nop")]
+    values = [value for request in requests for value in request]
+
+    async def run() -> None:
+        async with running_log(tmp_path, GatedDisk()) as (log, topics):
+            topic = await topics.create("t", 1, {"flush.ms": 3_600_000})
+            for request in requests:
+                await log.append(topic, body(*request), None).durable
+            [partition] = topic.partitions
+            if evicted:
+                for chunk in partition.head.chunks:
+                    chunk.batch = None
+            wanted = {*accumulate(map(len, values)), *range(1, 120_000, 700)}
+            for max_bytes in sorted(wanted):
+                for first in range(len(values)):
+                    read = await partition.read_head(first, len(values), 1_000, max_bytes)
+                    assert read
+                    offsets = [offset for batch in read for offset in batch.column("offset").to_pylist()]
+                    got = [value.decode() for batch in read for value in batch.column("value").to_pylist()]
+                    assert offsets == list(range(first, first + len(got)))
+                    assert got == values[first : first + len(got)]
 
     asyncio.run(run())
