@@ -101,7 +101,7 @@ class Cluster:
 
     def _node(self, slot: int | None) -> "_Node":
         if slot is None:
-            return next((node for node in (self._seed, *self._nodes.values()) if not node.is_away), self._seed)
+            return min((*self._nodes.values(), self._seed), key=lambda node: (node.is_away, node.has_failed))
         owner = self._owner_of[slot]
         if owner is None:
             self._doubt()
@@ -174,9 +174,14 @@ class _Node:
         self._tried_next_at = 0.0
 
     @property
+    def has_failed(self) -> bool:
+        """Whether it did not take the last call."""
+        return self._failed_at is not None
+
+    @property
     def is_away(self) -> bool:
-        """Whether the last call failed and it is not time for another one."""
-        return self._failed_at is not None and asyncio.get_running_loop().time() < self._tried_next_at
+        """Whether that is so, and it is not time for another one."""
+        return self.has_failed and asyncio.get_running_loop().time() < self._tried_next_at
 
     async def call(self, use: Callable[[RedisClient], Awaitable[T]]) -> T:
         """What `use` returns. Raises ConnectionError while the node is away, and nothing is asked."""
@@ -188,7 +193,7 @@ class _Node:
         """What `use` returns, also of a node that is away: whether it is that turns out."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        if self._failed_at is not None:
+        if self.has_failed:
             # The others wait for how this one ends.
             self._tried_next_at = began + AWAY_S
         try:

@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import redis
 from redis.crc import key_slot
 from valkey_cluster import Cluster, cluster
 
 from siltlog.infra.errors import SiltlogError, Unavailable
 from siltlog.infra.redis.access import RedisAccess
+from siltlog.infra.redis.client import RedisClient
+from siltlog.infra.redis.cluster import _Node, _owners
 from siltlog.infra.redis.connection import RedisConnection
 
 pytestmark = pytest.mark.slow
@@ -135,21 +138,74 @@ def test_slots_move_while_they_are_used(nodes: Cluster) -> None:
     asyncio.run(scenario())
 
 
-def test_slots_of_a_node_that_died_are_found_at_another(nodes: Cluster) -> None:
+@pytest.mark.parametrize("dead", [0, 1])
+def test_slots_of_a_node_that_died_are_found_at_another(nodes: Cluster, dead: int) -> None:
+    """Also where it is the one of the address, and no other was called before."""
+
     async def scenario() -> None:
         connection = RedisConnection(RedisAccess(nodes.url))
-        key = keys_of(nodes, 1)[0]
+        key = keys_of(nodes, dead)[0]
         await connection.command("SET", key, "1")
         new_owner = nodes.clients[2].execute_command("CLUSTER", "MYID")
-        nodes.kill(1)
+        nodes.kill(dead)
         assert await refused(connection, key)
         nodes.clients[2].execute_command("CLUSTER", "BUMPEPOCH")
-        for node in (2, 0):
+        for node in (2, 1 - dead):
             nodes.clients[node].execute_command("CLUSTER", "SETSLOT", key_slot(key.encode()), "NODE", new_owner)
         while await refused(connection, key):
             await asyncio.sleep(0.1)
         assert await connection.command("GET", key) is None
+        assert await connection.command("PING") in (True, b"PONG")
         await connection.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("row", "address"),
+    [
+        ([b"10.0.0.2", 7000, b"id", []], ("10.0.0.2", 7000)),
+        ([b"", 7000, b"id", []], ("seed", 7000)),
+        ([None, 7000, b"id"], ("seed", 7000)),
+        ([b"?", 7000, b"id", [b"ip", b"10.0.0.2"]], ("10.0.0.2", 7000)),
+        ([b"?", 7000, b"id", {b"ip": b"10.0.0.2"}], ("10.0.0.2", 7000)),
+    ],
+)
+def test_where_a_node_is(row: list[object], address: tuple[str, int]) -> None:
+    seed = _Node(RedisClient(RedisAccess("redis://seed:1/0")), "seed", lambda: None)
+    owners = _owners([[5, 6, row, [b"replica", 7001, b"id", []]]], seed)
+    assert owners[4:8] == [None, address, address, None]
+
+
+def test_a_node_without_a_name_is_not_taken_for_another() -> None:
+    seed = _Node(RedisClient(RedisAccess("redis://seed:1/0")), "seed", lambda: None)
+    with pytest.raises(ValueError, match="cluster-announce-hostname"):
+        _owners([[0, 1, [b"?", 7000, b"id", []]]], seed)
+
+
+def test_one_broken_connection_is_no_node_that_is_away() -> None:
+    """The call after one that failed tries the node; if that fails too, the node is left alone."""
+
+    async def scenario() -> None:
+        doubts: list[None] = []
+        node = _Node(RedisClient(RedisAccess("redis://seed:1/0")), "seed", lambda: doubts.append(None))
+
+        async def breaks(_: RedisClient) -> None:
+            raise redis.ConnectionError("Connection closed by server.")
+
+        async def answers(_: RedisClient) -> str:
+            return "answer"
+
+        for _ in range(3):
+            with pytest.raises(redis.ConnectionError, match="closed"):
+                await node.call(breaks)
+            assert await node.call(answers) == "answer"
+        for _ in range(2):
+            with pytest.raises(redis.ConnectionError, match="closed"):
+                await node.call(breaks)
+        with pytest.raises(redis.ConnectionError, match="took no call a moment ago"):
+            await node.call(answers)
+        assert len(doubts) == 5
 
     asyncio.run(scenario())
 
