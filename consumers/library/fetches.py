@@ -41,7 +41,7 @@ class Fetches:
         by_source: dict[str, list[PartitionState]] = {}
         for state in wanted:
             by_source.setdefault(self._choose(self._wanted(state), self._options.sees), []).append(state)
-        fetches = [self._fetch(source, states, now) for source, states in by_source.items()]
+        fetches = [self._fetch(source, states, marks, now) for source, states in by_source.items()]
         return [fetch for fetch in fetches if fetch is not None]
 
     def arrive(self, fetch: Fetch, answer: Answer) -> None:
@@ -64,14 +64,14 @@ class Fetches:
         topic_id = state.topic_id or self._topics.topic_id(state.at.topic)
         return Wanted(state.at, state.asked, topic_id, state.bounds)
 
-    def _fetch(self, source: str, states: Sequence[PartitionState], now: float) -> Fetch | None:
+    def _fetch(self, source: str, states: Sequence[PartitionState], marks: Marks | None, now: float) -> Fetch | None:
         every = [fetch for fetch in self._out if fetch.plan.source == source]
         out = [fetch for fetch in every if fetch.is_awaited]
         wait_ms = FETCH_WAIT_MS
         if out:
             wait_ms = min(wait_ms, int((out[0].waits_until - now) * 1000) - MERGE_MS)
         full = len(out) >= FETCHES_MAX or len(every) >= FETCHES_MAX + STALE_MAX
-        if full or wait_ms <= 0 or not self._has_room():
+        if full or wait_ms <= 0 or not self._has_room(marks):
             return None
         wanted = tuple(self._wanted(state) for state in states)
         plan = FetchPlan(source, wanted, self._options.sees, FETCH_RECORDS_MAX, self._fetch_bytes, wait_ms)
@@ -81,13 +81,13 @@ class Fetches:
         self._out.append(fetch)
         return fetch
 
-    def _has_room(self) -> bool:
+    def _has_room(self, marks: Marks | None) -> bool:
         """Whether one more answer fits beside what is buffered and under way."""
         room = (
             self._options.buffer_bytes
             - self._fetch_bytes
             - sum(fetch.plan.bytes_max for fetch in self._out if fetch.is_awaited)
         )
-        if self._positions.buffered_bytes > room and self._positions.all_paused:
-            self._positions.forget_paused()
+        if self._positions.buffered_bytes > room and self._positions.all_held(marks):
+            self._positions.forget_buffered()
         return self._positions.buffered_bytes <= room

@@ -163,7 +163,7 @@ class Positions:
         taken: Run | None = None
         while self._runs and taken is None:
             run = self._runs.popleft()
-            count = 0 if run.state.paused else _below(run, marks)
+            count = _to_hand_out(run, marks)
             if count == 0:
                 held.append(run)
                 continue
@@ -194,17 +194,16 @@ class Positions:
         """Returns the timestamp of the next record to hand out; None where it is not buffered."""
         return next((timestamp_us(run.rows) for run in self._runs if run.state is state), None)
 
-    def forget_paused(self) -> None:
-        """Makes room: what is buffered of paused partitions is fetched again later."""
-        for state in {id(run.state): run.state for run in self._runs if run.state.paused}.values():
+    def all_held(self, marks: Marks | None) -> bool:
+        """Whether something is buffered, and nothing of it may be handed out."""
+        return bool(self._runs) and not any(_to_hand_out(run, marks) for run in self._runs)
+
+    def forget_buffered(self) -> None:
+        """Makes room: what is buffered is fetched again later."""
+        for state in {id(run.state): run.state for run in self._runs}.values():
             self._drop(state)
             state.asked = state.position
             state.fetch = None
-
-    @property
-    def all_paused(self) -> bool:
-        """Whether something is buffered, and nothing of it may be handed out."""
-        return bool(self._runs) and all(run.state.paused for run in self._runs)
 
     def finished(self, marks: Marks) -> bool:
         """Whether everything below the marks has been handed out."""
@@ -255,6 +254,11 @@ def _split(run: Run, count: int) -> tuple[Run, Run]:
         Run(run.state, run.rows.slice(0, count), after, nbytes),
         Run(run.state, rest, run.after, run.nbytes - nbytes),
     )
+
+
+def _to_hand_out(run: Run, marks: Marks | None) -> int:
+    """How many rows of the run may be handed out now."""
+    return 0 if run.state.paused else _below(run, marks)
 
 
 def _below(run: Run, marks: Marks | None) -> int:

@@ -1,5 +1,6 @@
 """Consumers of a group, against a real server with its embedded Valkey."""
 
+import random
 import threading
 import time
 from collections import Counter
@@ -201,6 +202,24 @@ def test_a_topic_created_again_starts_anew(url: str, topic: str) -> None:
         fresh: list[Any] = []
         until(lambda: len(fresh.__iadd__(consumer.poll(timeout_ms=100))) >= 80)
         assert sorted(int(record.value) for record in fresh) == list(range(100, 180))
+
+
+def test_what_comes_behind_the_ends_keeps_nobody_from_reaching_them(url: str, topic: str) -> None:
+    def publish_large() -> None:
+        with Producer(url) as producer:
+            for i in range(20 * PARTITIONS):
+                producer.send(topic, random.randbytes(4_000), partition=i % PARTITIONS)
+
+    publish_large()
+    seen = 0
+    with Consumer(
+        url, group=topic, topics=[topic], stop_at="latest", idle_timeout_ms=5_000, buffer_bytes=64 * 1024
+    ) as consumer:
+        for _ in consumer:
+            seen += 1
+            if seen == 1:
+                publish_large()
+    assert seen == 20 * PARTITIONS
 
 
 @pytest.mark.slow

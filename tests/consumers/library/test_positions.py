@@ -162,10 +162,10 @@ def test_what_is_paused_is_fetched_again_where_its_room_is_needed() -> None:
         positions.assign(at, 0)
     land(positions, depart(positions), reply_of({A: ([0, 1], 2), B: ([0, 1], 2)}))
     positions.states[A].paused = True
-    assert not positions.all_paused
+    assert not positions.all_held(None)
     drain(positions)
-    assert positions.all_paused and positions.buffered_bytes > 0
-    positions.forget_paused()
+    assert positions.all_held(None) and positions.buffered_bytes > 0
+    positions.forget_buffered()
     assert positions.buffered_bytes == 0 and positions.states[A].asked == 0
     positions.states[A].paused = False
     late = depart(positions)
