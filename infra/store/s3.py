@@ -64,6 +64,8 @@ def translated(path: str, uri: str = "") -> Iterator[None]:
         if code in s3_denied.CODES:
             message = f"{code} {error.response['Error'].get('Message', '')}".strip()
             raise s3_denied.denied(error.operation_name, uri or path, message) from error
+        if s3_denied.says_skewed(code):
+            raise s3_denied.skewed(uri or path) from error
         raise problem(
             "topic_unavailable", f"S3 refused {path}: {code} {error.response['Error'].get('Message', '')}"
         ) from error
@@ -74,6 +76,8 @@ def translated(path: str, uri: str = "") -> Iterator[None]:
             "this machine a role; and SILT_S3_ENDPOINT for another server than AWS",
         ) from error
     except (BotoCoreError, S3UploadFailedError) as error:
+        if s3_denied.says_skewed(str(error)):
+            raise s3_denied.skewed(uri or path) from error
         if s3_denied.says_denied(str(error)):
             raise s3_denied.denied("PutObject", uri or path, str(error)) from error
         raise problem("topic_unavailable", f"S3 cannot be reached for {path}: {error}") from error
@@ -212,10 +216,20 @@ class S3Store:
     def info(self, path: str) -> ObjectInfo | None:
         try:
             with translated(path, self.uri(path)):
-                head = self._client.head_object(Bucket=self._bucket, Key=self._key(path))
+                head = self._head(path)
         except FileNotFoundError:
             return None
         return ObjectInfo(path, head["ContentLength"], int(head["LastModified"].timestamp() * 1000))
+
+    def _head(self, path: str) -> Any:
+        asked = {"Bucket": self._bucket, "Key": self._key(path)}
+        try:
+            return self._client.head_object(**asked)
+        except ClientError as error:
+            if error_code(error) == "403":
+                # Why is in the body, which no answer to a HEAD has.
+                self._client.get_object(**asked)["Body"].close()
+            raise
 
     def size(self, path: str) -> int | None:
         info = self.info(path)

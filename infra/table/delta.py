@@ -18,7 +18,7 @@ from siltlog.infra.columns import TABLE_SCHEMA
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.store.disk_space import says_full
 from siltlog.infra.store.local import LocalStore
-from siltlog.infra.store.s3_denied import missing_permission, says_denied
+from siltlog.infra.store.s3_denied import missing_permission, says_denied, says_skewed, skewed
 from siltlog.infra.store.scratch_folder import scratch_folder
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.data_file import DataFile
@@ -71,6 +71,8 @@ def foreign_error(error: Exception, place: str, **members: Any) -> SiltlogError:
         return problem("disk_full", f"no space is left for {place}; free space on its disk", **members)
     if says_denied(text):
         return missing_permission(text, place, **members)
+    if says_skewed(text):
+        return skewed(place, **members)
     reason = " ".join(_TREE.sub(" ", text).split())[:_REASON_CHARS_MAX]
     return problem("topic_unavailable", f"{place} cannot be used now: {reason}", **members)
 

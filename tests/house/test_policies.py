@@ -320,3 +320,25 @@ def test_a_server_tells_of_a_permission_that_is_missing_and_goes_on_with_it(
     publish(http, "logs", 1, 7)
     assert http.bounds("logs")["table_offset"] == 3
     assert server.stop() == 0
+
+
+def test_a_server_tells_of_a_clock_that_is_wrong_and_goes_on_once_it_is_set(
+    server: ServerProcess, server_policy: Policed, place: Place
+) -> None:
+    http = Http(server.url)
+    http.create("logs", 1)
+    publish(http, "logs", 1)
+    server_policy.reason = "RequestTimeTooSkewed"
+    server_policy.denied_actions = {"s3:GetObject", "s3:PutObject", "s3:ListBucket", "s3:DeleteObject"}
+    assert http.publish("logs", {"value": "kept in the log"}).status == 200
+    # It is asked by a HEAD, whose answer says no more than 403.
+    while "the object store at" not in (warnings := str(http.get("/readyz").json["warnings"])):
+        assert server.running
+    assert "set the clock of this machine" in warnings and "does not allow" not in warnings
+    reply = http.json("POST", "/v1/topics", {"name": "more", "partitions": 1})
+    assert (reply.status, reply.error_code, reply.json["retryable"]) == (503, "topic_unavailable", "yes")
+    assert "set the clock of this machine" in reply.json["detail"]
+    server_policy.denied_actions = set()
+    publish(http, "logs", 1, 7)
+    assert http.bounds("logs")["table_offset"] == 3
+    assert server.stop() == 0

@@ -152,6 +152,8 @@ class Policed:
     denied: list[Asked] = field(default_factory=list)
     denied_actions: set[str] = field(default_factory=set)
     """Refused whatever the policy says."""
+    reason: str = "AccessDenied"
+    """The code that refusals have."""
     written: list[tuple[str, Mapping[str, str]]] = field(default_factory=list)
     """Objects that were begun, in parts or in one, each with the header fields of its request, in small letters."""
 
@@ -225,7 +227,7 @@ def policed(upstream: str, policy: Sequence[Statement]) -> Iterator[Policed]:
             return b"".join(parts)
 
         def _deny(self) -> None:
-            content = b"<Error><Code>AccessDenied</Code><Message>no policy allows it</Message></Error>"
+            content = f"<Error><Code>{found.reason}</Code><Message>no policy allows it</Message></Error>".encode()
             self.send_response(403)
             self.send_header("Content-Type", "application/xml")
             self.send_header("Content-Length", str(len(content)))

@@ -1,6 +1,6 @@
 import pytest
 
-from siltlog.infra.store.s3_denied import missing_permission, says_denied
+from siltlog.infra.store.s3_denied import missing_permission, says_denied, says_skewed
 
 FORBIDDEN = "Server returned non-2xx status code: 403 Forbidden: <Error><Code>AccessDenied</Code></Error>"
 
@@ -25,3 +25,22 @@ def test_what_libraries_say_names_the_permission(text: str, said: str) -> None:
 @pytest.mark.parametrize("text", ["503 Slow Down", "connection refused", "404 Not Found", "offset 403"])
 def test_what_passes_is_no_denial(text: str) -> None:
     assert not says_denied(text)
+
+
+@pytest.mark.parametrize("code", ["RequestTimeTooSkewed", "SlowDown", "InvalidObjectState"])
+def test_a_403_for_another_reason_is_no_denial(code: str) -> None:
+    text = FORBIDDEN.replace("AccessDenied", code)
+    assert (says_denied(text), says_skewed(text)) == (False, code == "RequestTimeTooSkewed")
+
+
+def test_a_clock_that_is_wrong_is_no_denial_where_there_is_no_body() -> None:
+    text = "open s3a://s/a.parquet: (Service: S3, Status Code: 403, Request ID: 1):RequestTimeTooSkewed"
+    assert says_skewed(text) and not says_denied(text)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [(FORBIDDEN.replace("AccessDenied", "InvalidAccessKeyId"), "InvalidAccessKeyId"), ("403 Forbidden", "403")],
+)
+def test_the_reason_is_what_s3_said(answer: str, reason: str) -> None:
+    assert f"1.json ({reason}" in missing_permission(f"Error performing HEAD h/1.json in 2ms - {answer}", "log").detail

@@ -243,6 +243,20 @@ def test_refusals_of_s3_are_unavailable(refusing: tuple[S3Store, Stubber]) -> No
             store.put_if_absent("a", b"")
 
 
+def test_a_head_that_s3_refuses_is_told_by_its_reason(refusing: tuple[S3Store, Stubber]) -> None:
+    store, stubber = refusing
+    for code, error_code, said in (
+        ("RequestTimeTooSkewed", "topic_unavailable", "set the clock of this machine"),
+        ("SlowDown", "topic_unavailable", "S3 refused a: SlowDown"),
+        ("AccessDenied", "store_denied", r"s3:GetObject on s3://bucket/prefix/a \(AccessDenied"),
+    ):
+        stubber.add_client_error("head_object", "403", "Forbidden", 403)
+        stubber.add_client_error("get_object", code, "a reason", 403)
+        with pytest.raises(Unavailable, match=said) as caught:
+            store.size("a")
+        assert caught.value.error_code == error_code
+
+
 def test_an_s3_that_is_down_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
