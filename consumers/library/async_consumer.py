@@ -168,10 +168,11 @@ class AsyncConsumer(AsyncIteration):
     async def commit(self, what: ConsumerRecord | Mapping[TopicPartition, int] | None = None) -> None:
         """Commits what was handed out; or up to and including a record; or the offsets to read next.
 
+        In a `run` what was handed out is not done until `handle` returns: there it commits what is done.
         Raises Fenced when a partition has become another member's: its records are delivered there again.
         """
         with self._turn.taken():
-            await self._tasks.run(self._inbox.commits.commit_asked(what))
+            await self._tasks.run(self._inbox.commit_asked(what))
 
     async def committed(self, topic: str, partition: int) -> int | None:
         """The group's committed offset, None when it has none."""

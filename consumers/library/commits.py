@@ -45,11 +45,13 @@ class Commits:
             self._put_off()
             yield from self.try_to_commit(self._positions.uncommitted(), 0)
 
-    def commit_asked(self, what: ConsumerRecord | Mapping[TopicPartition, int] | None) -> Program[None]:
-        """Commits what was handed out (None), up to and including a record, or the offsets to read next."""
+    def commit_asked(
+        self, what: ConsumerRecord | Mapping[TopicPartition, int] | None, *, handed_out: bool = True
+    ) -> Program[None]:
+        """Commits up to and including a record, or the offsets to read next; or what was `handed_out`, else is done."""
         states = self._positions.states
         if what is None:
-            offsets = self._positions.uncommitted(handed_out=True)
+            offsets = self._positions.uncommitted(handed_out=handed_out)
             yield from self.commit_what_is_there(offsets)
             self._are_done(offsets)
             return
@@ -137,8 +139,9 @@ class Commits:
     def _are_done(self, offsets: Mapping[TopicPartition, int]) -> None:
         states = self._positions.states
         for at, offset in offsets.items():
-            if at in states:
-                states[at].done = max(states[at].done, min(offset, states[at].position))
+            # Workers may move `done` meanwhile: what it has passed already is not written.
+            if at in states and (reached := min(offset, states[at].position)) > states[at].done:
+                states[at].done = reached
 
     def _member_that(self, what: str) -> GroupMember:
         if self._member is None:

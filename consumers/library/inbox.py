@@ -7,12 +7,12 @@ make next, whose answers `arrive`.
 
 Only `arrive`, `wakeup` and the member's heartbeats come from beside the consumer.
 
-Whoever says itself what is done (workers that finish out of order) sets `done_is_said` and calls `finish`; the commits
-then follow, as with iteration.
+Whoever says itself what is done (workers that finish out of order) sets `done_is_said` and moves the `done` of each
+partition; the commits then follow, as with iteration.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from siltlog.consumers.library.assignment import Assignment
 from siltlog.consumers.library.commits import LAST_COMMIT_MS, TOPIC_GONE_CODES
@@ -232,11 +232,9 @@ class Inbox:
             self._marks = None
         return finished
 
-    def finish(self, at: TopicPartition, offset: int) -> None:
-        """Notes that all below `offset` is done (`done_is_said`); leaves alone a partition that went meanwhile."""
-        state = self.positions.states.get(at)
-        if state is not None:
-            state.done = offset
+    def commit_asked(self, what: ConsumerRecord | Mapping[TopicPartition, int] | None) -> Program[None]:
+        """Commits as `Commits.commit_asked` does: of what workers have, only what they are done with."""
+        return self.commits.commit_asked(what, handed_out=not self.done_is_said)
 
     def close(self) -> Program[None]:
         """Makes the last commit. The membership is ended by who heartbeats."""

@@ -216,7 +216,6 @@ class Attempts:
     def _pass(self, lane: PartitionLane) -> None:
         lane.error = ""
         lane.passed()
-        self._inbox.finish(lane.at, lane.done)
         lane.step = "begin"
 
     def _named(self, lane: PartitionLane) -> calls.GroupRecord:

@@ -181,7 +181,6 @@ class Handling:
             if lane in self._strays:
                 self._strays.remove(lane)
                 continue
-            self._inbox.finish(lane.at, lane.done)
             self._lanes[lane.at] = self._lanes.pop(lane.at)
             if error is not None and not isinstance(error, Exception):
                 raise error

@@ -22,7 +22,8 @@ Handle = Callable[[ConsumerRecord], object]
 class PartitionLane:
     """A run of records of one partition, handled in order.
 
-    A worker changes `index`, `attempts`, `counted` and `started`; all else changes only while the lane is not `busy`.
+    A worker changes `index`, `attempts`, `counted` and `started`, and what is `done` of the partition; all else changes
+    only while the lane is not `busy`.
     """
 
     __slots__ = (
@@ -89,6 +90,7 @@ class PartitionLane:
         self.attempts = 0
         self.counted = False
         self.index += 1
+        self.state.done = self.done
 
     def rest(self) -> Run:
         """Returns the records that were not handled, in the form in which they were taken."""

@@ -190,6 +190,60 @@ def _interrupt(record: ConsumerRecord) -> None:
     raise KeyboardInterrupt
 
 
+def commit_and_die(url: str, topic: str) -> None:
+    """Commits at each record before it is done, and is killed in the middle of what was handed out."""
+    consumer = consumer_of(url, topic, auto_commit=False)
+
+    def handle(record: ConsumerRecord) -> None:
+        consumer.commit()
+        if number(record) == 20:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    consumer.run(handle)
+
+
+@pytest.mark.rule("D1")
+def test_a_commit_of_a_handler_is_of_what_is_done(url: str, topic: str) -> None:
+    publish(url, topic, 400)
+    worker = started.process(commit_and_die, url, topic)
+    worker.start()
+    worker.join(60)
+    assert worker.exitcode == -signal.SIGKILL
+    assert committed(url, topic)[0] == 5
+
+
+@pytest.mark.rule("D1", "D8")
+def test_a_commit_before_partitions_go_is_of_what_is_done_in_the_others(url: str, topic: str) -> None:
+    publish(url, topic, 400)
+    seen: Counter[int] = Counter()
+    told: list[dict[int, int]] = []
+    joined = threading.Event()
+
+    def revoked(_: list[TopicPartition]) -> None:
+        first.commit()
+        told.append(committed(url, topic))
+        first.wakeup()
+
+    def handle(record: ConsumerRecord) -> None:
+        seen[record.partition] += 1
+        if seen.total() > 8:
+            joined.wait(0.01)
+
+    first = consumer_of(url, topic, stop_at=None, auto_commit=False, on_revoked=revoked)
+    running = threading.Thread(target=first.run, args=(handle,))
+    running.start()
+    try:
+        until(lambda: seen.total() > 8)
+        with consumer_of(url, topic, stop_at=None) as second:
+            until(lambda: second.poll(1, timeout_ms=10) or told)
+    finally:
+        joined.set()
+        first.wakeup()
+        running.join(60)
+        first.close()
+    assert all(offset <= seen[partition] < 100 for partition, offset in told[0].items())
+
+
 @pytest.mark.parametrize("end", ["wakeup", "close"])
 def test_another_thread_ends_it_after_the_record_under_way(url: str, topic: str, end: str) -> None:
     publish(url, topic, 40)
