@@ -29,7 +29,7 @@ class PartitionState:
     """
 
     __slots__ = (
-        *("asked", "at", "bounds", "committed", "delivered", "done", "fetch", "paused", "placed", "position"),
+        *("asked", "at", "bounds", "committed", "delivered", "done", "fetch", "held", "paused", "placed", "position"),
         *("rests_until", "runs", "topic_id", "troubled_since"),
     )
 
@@ -38,6 +38,8 @@ class PartitionState:
     ) -> None:
         self.at = at
         self.paused = False
+        self.held = False
+        """What is read of it already is to be handled first."""
         self.committed: int | None = offset
         """None while it is not known: a commit whose answer was lost may have changed it."""
         self.bounds: Bounds | None = None
@@ -52,6 +54,11 @@ class PartitionState:
         """When it may be fetched again (monotonic seconds), as its last answer was a problem."""
         self.troubled_since: float | None = None
         self.move(offset)
+
+    @property
+    def withheld(self) -> bool:
+        """Whether nothing of it is to be fetched or handed out now."""
+        return self.paused or self.held
 
     def move(self, offset: int) -> None:
         self.placed = True
@@ -120,7 +127,7 @@ class Positions:
             state
             for at, state in self.states.items()
             if state.fetch is None
-            and not state.paused
+            and not state.withheld
             and state.placed
             and state.rests_until <= now
             and (marks is None or state.asked < marks.get(at, 0))
@@ -258,7 +265,7 @@ def _split(run: Run, count: int) -> tuple[Run, Run]:
 
 def _to_hand_out(run: Run, marks: Marks | None) -> int:
     """How many rows of the run may be handed out now."""
-    return 0 if run.state.paused else _below(run, marks)
+    return 0 if run.state.withheld else _below(run, marks)
 
 
 def _below(run: Run, marks: Marks | None) -> int:

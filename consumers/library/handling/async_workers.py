@@ -52,7 +52,7 @@ class AsyncWorkers:
         try:
             now = self._clock.monotonic()
             ends = now + SLICE_S
-            while not (lane.finished or lane.stopping):
+            while not (lane.finished or self._handling.halts(lane)):
                 lane.started = now
                 told = self._handle(lane.record)
                 if inspect.isawaitable(told):

@@ -95,8 +95,12 @@ class Attempts:
         """Whether there is something to tell the group before a worker may have it."""
         if lane.busy or lane.step in ("ready", "over") or lane.rests_until > self._clock.monotonic():
             return False
-        waits = lane.step == "begin" and self.suspect not in (None, lane) and self._is_suspect(lane)
+        waits = lane.step == "begin" and self.suspect is not lane and self._is_to_wait(lane)
         return self._lanes.get(lane.at) is lane and not waits
+
+    def _is_to_wait(self, lane: PartitionLane) -> bool:
+        paused = lane.state.paused and not lane.finished
+        return paused or (self.suspect is not None and self._is_suspect(lane))
 
     def advance(self, lane: PartitionLane) -> Program[None]:
         """Goes on until a worker may have the lane, or it has to wait."""

@@ -58,13 +58,17 @@ class Handling:
         # A suspect first: whatever else ends the consumer meanwhile is held against it.
         first = [] if self._attempts.suspect is None else [self._attempts.suspect]
         for lane in (*first, *self._lanes.values()):
-            if lane.step == "ready" and not lane.busy and lane.rests_until <= now and lane.at not in away:
+            if lane.step == "ready" and lane.may_begin(now) and lane.at not in away:
                 lane.busy = True
                 self._busy += 1
                 lane.single = self._attempts.is_single(lane)
                 lane.started = now
                 return lane
         return None
+
+    def halts(self, lane: PartitionLane) -> bool:
+        """Whether a worker that has the lane is to begin no further record of it."""
+        return lane.stopping or lane.state.paused
 
     def finished(self, lane: PartitionLane, error: BaseException | None) -> None:
         """A worker has let go of the lane. From any thread; the next `attend` takes it in."""
@@ -85,7 +89,7 @@ class Handling:
     @property
     def idle(self) -> bool:
         """Whether there is nothing to handle."""
-        return not self._lanes and not self._strays
+        return not self._strays and all(lane.waits_for_resume for lane in self._lanes.values())
 
     def alive_at(self) -> float | None:
         """When the consumer last showed that it goes on: now, or when the handler was called that is at work for
@@ -109,14 +113,15 @@ class Handling:
             self._put_off_commit()
             yield from self._inbox.commits.try_to_commit(self._inbox.positions.uncommitted(), 0)
         self._fill()
-        yield from self._attempts.tell_ahead(
-            [lane for lane in self._lanes.values() if not (lane.busy or lane.rests_until > now)]
-        )
+        yield from self._attempts.tell_ahead([lane for lane in self._lanes.values() if lane.may_begin(now)])
         while due := [lane for lane in self._lanes.values() if self._attempts.is_due(lane)]:
             for lane in due:
                 yield from self._attempts.advance(lane)
                 if lane.step == "over":
                     self._leave(lane)
+        paused = [lane.at for lane in self._lanes.values() if lane.waits_for_resume and not lane.counted]
+        if paused:
+            yield from self.release(paused)
 
     def stop(self, partitions: Iterable[TopicPartition] | None = None) -> list[PartitionLane]:
         """No further record of them (None: of any) is begun; those lanes that are busy."""
@@ -165,7 +170,7 @@ class Handling:
         if lane is None:
             return
         lane.stopping = True
-        self._hold_back(lane, False)
+        lane.state.held = False
         self._attempts.forget(lane)
         if lane.busy:
             self._strays.append(lane)
@@ -192,15 +197,15 @@ class Handling:
                 lane.step = "begin"
 
     def _leave(self, lane: PartitionLane) -> None:
-        self._hold_back(lane, False)
+        lane.state.held = False
         del self._lanes[lane.at]
 
     def _fill(self) -> None:
         """Gives partitions that have records and no lane one."""
         for lane in self._lanes.values():
-            self._hold_back(lane, lane.state.runs > 0)
+            lane.state.held = lane.state.runs > 0
         now = self._clock.monotonic()
-        active = sum(lane.rests_until <= now for lane in self._lanes.values())
+        active = sum(lane.rests_until <= now and not lane.waits_for_resume for lane in self._lanes.values())
         # What the group is told of alone is begun at once.
         per_worker = 1 if self._attempts.one_by_one else LANES_PER_WORKER
         while active < per_worker * self.options.workers:
@@ -209,15 +214,8 @@ class Handling:
                 return
             self._inbox.positions.handed_out(run)
             lane = self._lanes[run.state.at] = PartitionLane(run, run.state.position)
-            self._hold_back(lane, run.state.runs > 0)
+            lane.state.held = run.state.runs > 0
             active += 1
-
-    def _hold_back(self, lane: PartitionLane, held: bool) -> None:
-        """A partition that was paused by somebody else stays so."""
-        if held and not lane.state.paused:
-            lane.state.paused = lane.holds_back = True
-        elif not held and lane.holds_back:
-            lane.state.paused = lane.holds_back = False
 
     def _put_off_commit(self) -> None:
         options = self._inbox.options

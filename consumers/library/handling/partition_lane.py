@@ -34,7 +34,6 @@ class PartitionLane:
             "busy",
             "counted",
             "error",
-            "holds_back",
             "index",
             "records",
             "rests_until",
@@ -67,8 +66,6 @@ class PartitionLane:
         self.error = ""
         self.rests_until = 0.0
         self.troubled_since: float | None = None
-        self.holds_back = False
-        """Records behind the run wait in the buffer, and no more are fetched."""
 
     @property
     def finished(self) -> bool:
@@ -79,6 +76,15 @@ class PartitionLane:
         """The offset below which everything was handled."""
         index = self.index
         return self.after if index == len(self.records) else self.records[index].offset
+
+    @property
+    def waits_for_resume(self) -> bool:
+        """Whether only the pause of its partition keeps it from a worker."""
+        return self.state.paused and not self.busy and self.step in ("begin", "ready")
+
+    def may_begin(self, now: float) -> bool:
+        """Whether its record may be handed to a worker, once the group is told."""
+        return not (self.busy or self.state.paused) and self.rests_until <= now
 
     @property
     def record(self) -> ConsumerRecord:
@@ -98,13 +104,19 @@ class PartitionLane:
         return self.run._replace(rows=self.run.rows.slice(self.index), nbytes=nbytes)
 
 
-def work(lane: PartitionLane, handle: Handle, clock: Clock, interrupted: Callable[[], bool]) -> BaseException | None:
+def work(
+    lane: PartitionLane,
+    handle: Handle,
+    clock: Clock,
+    halts: Callable[[PartitionLane], bool],
+    interrupted: Callable[[], bool],
+) -> BaseException | None:
     """Handles records of a lane until one fails, its time is over, or it is to stop; what the handler raised."""
     now = clock.monotonic()
     ends, looks_at = now + SLICE_S, now + LOOK_S
     try:
         for record in lane.records[lane.index :]:
-            if lane.stopping:
+            if halts(lane):
                 break
             lane.started = now
             handle(record)

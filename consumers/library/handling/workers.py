@@ -41,7 +41,7 @@ class Workers:
         if self._count:
             self._lanes.put(lane)
         else:
-            self._handling.finished(lane, work(lane, self._handle, self._clock, self._handling.has_news))
+            self._handling.finished(lane, self._handled(lane, self._handling.has_news))
 
     def wait_for(self, ready: Callable[[], bool], seconds: float) -> None:
         """Returns once it is `ready`, which a handler that ends may make it, or after `seconds`."""
@@ -49,5 +49,7 @@ class Workers:
 
     def _work(self) -> None:
         while (lane := self._lanes.get()) is not None:
-            error = work(lane, self._handle, self._clock, bool)
-            self._threads.tell(partial(self._handling.finished, lane, error))
+            self._threads.tell(partial(self._handling.finished, lane, self._handled(lane, bool)))
+
+    def _handled(self, lane: PartitionLane, interrupted: Callable[[], bool]) -> BaseException | None:
+        return work(lane, self._handle, self._clock, self._handling.halts, interrupted)

@@ -244,6 +244,46 @@ def test_a_commit_before_partitions_go_is_of_what_is_done_in_the_others(url: str
     assert all(offset <= seen[partition] < 100 for partition, offset in told[0].items())
 
 
+def test_a_handler_that_pauses_its_partition_is_handed_no_more_of_it(url: str, topic: str) -> None:
+    publish(url, topic, 4_000)
+    seen: Counter[int] = Counter()
+    # In the middle of what is taken at a time, and at its end.
+    pauses = {0: 1, 1: 500}
+
+    def handle(record: ConsumerRecord) -> None:
+        seen[record.partition] += 1
+        if seen[record.partition] == pauses.get(record.partition):
+            consumer.pause(TopicPartition(topic, record.partition))
+
+    with consumer_of(url, topic, stop_at=None, idle_timeout_ms=500) as consumer:
+        consumer.run(handle)
+        assert seen == {0: 1, 1: 500, 2: 1_000, 3: 1_000}
+        assert [consumer.position(topic, partition) for partition in range(PARTITIONS)] == [1, 500, 1_000, 1_000]
+        consumer.resume(TopicPartition(topic, 0))
+        pauses.clear()
+        consumer.run(handle)
+    assert seen == {0: 1_000, 1: 500, 2: 1_000, 3: 1_000}
+    assert committed(url, topic) == seen
+
+
+def test_a_handler_that_pauses_the_other_partitions_resumes_them(url: str, topic: str) -> None:
+    publish(url, topic, 400)
+    order: list[int] = []
+
+    def handle(record: ConsumerRecord) -> None:
+        others = [at for at in consumer.assignment() if at.partition != record.partition]
+        if not order:
+            consumer.pause(*others)
+        order.append(record.partition)
+        if len(order) == 100:
+            consumer.resume(*others)
+
+    with consumer_of(url, topic) as consumer:
+        consumer.run(handle)
+    assert len(set(order[:100])) == 1
+    assert Counter(order) == dict.fromkeys(range(PARTITIONS), 100)
+
+
 @pytest.mark.parametrize("end", ["wakeup", "close"])
 def test_another_thread_ends_it_after_the_record_under_way(url: str, topic: str, end: str) -> None:
     publish(url, topic, 40)

@@ -239,7 +239,7 @@ class Life:
 
     def work(self, lane: PartitionLane) -> None:
         self.busy.remove(lane)
-        error = work(lane, self.handle, self.clock, lambda: self.rng.random() < 0.2)
+        error = work(lane, self.handle, self.clock, self.handling.halts, lambda: self.rng.random() < 0.2)
         if isinstance(error, Crash):
             raise error
         self.handling.finished(lane, error)
@@ -248,6 +248,10 @@ class Life:
         self.clock.now += 0.003
         place = record.partition, record.offset
         assert all((place[0], lower) in self.model.settled for lower in range(place[1])), "order is kept"
+        state = self.inbox.positions.states.get(TopicPartition(record.topic, record.partition))
+        assert state is None or not state.paused, "nothing of what is paused is begun"
+        if state is not None and self.rng.random() < 0.05:
+            self.inbox.pause([state.at], True)
         kind = self.kinds.get(place, "")
         seen[place] += 1
         if kind == "kills":
@@ -267,6 +271,8 @@ class Life:
                 answer = error
             self.inbox.member.heard(beat, answer, self.clock.now, 0.5)
         self.drive(self.handling.attend())
+        if self.rng.random() < 0.2:
+            self.inbox.pause(self.inbox.positions.states, False)
         for fetch in self.inbox.depart():
             self.inbox.arrive(fetch, self.read(fetch))
         while (lane := self.handling.startable()) is not None:
