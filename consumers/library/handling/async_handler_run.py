@@ -99,3 +99,4 @@ class AsyncHandlerRun:
         """Waits for the running handlers, commits what is done, and hands the rest back."""
         await self._await(self._handling.stop(), math.inf)
         await self._tasks.run(self._handling.release(sorted(self._inbox.positions.states)))
+        self._handling.raise_fatal()

@@ -64,7 +64,8 @@ class AsyncWorkers:
         except asyncio.CancelledError:
             # Given up with the run, or else a failure like others.
             error = None if self._cancelled else RuntimeError("what the handler waited for was cancelled")
-        except Exception as failed:
+        except BaseException as failed:
+            # Also what is no Exception: left in this task, nobody would hear of it.
             error = failed
         self._at_work.discard(asyncio.current_task())
         self._handling.finished(lane, error)

@@ -100,3 +100,4 @@ class HandlerRun:
         """Waits for the running handlers, commits what is done, and hands the rest back."""
         self._await(self._handling.stop(), math.inf)
         self._threads.run(self._handling.release(sorted(self._inbox.positions.states)))
+        self._handling.raise_fatal()

@@ -42,6 +42,8 @@ class Handling:
         self._strays: list[PartitionLane] = []
         """Still busy, of partitions that are another's or came anew meanwhile."""
         self._outcomes: deque[tuple[PartitionLane, BaseException | None]] = deque()
+        self._fatal: BaseException | None = None
+        """What a handler raised that is no Exception, until it is raised here."""
         self._busy = 0
         """How many lanes a worker has."""
         jitter = jitter or random.Random().random  # noqa: S311
@@ -51,7 +53,7 @@ class Handling:
 
     def startable(self) -> PartitionLane | None:
         """The next lane, if a worker is free for it; from now on it is busy."""
-        if self._busy == self.options.workers:
+        if self._busy == self.options.workers or self._fatal is not None:
             return None
         now = self._clock.monotonic()
         away = {lane.at for lane in self._strays}
@@ -75,7 +77,7 @@ class Handling:
         self._outcomes.append((lane, error))
 
     def has_outcomes(self) -> bool:
-        return bool(self._outcomes)
+        return bool(self._outcomes) or self._fatal is not None
 
     def has_news(self) -> bool:
         """Whether a worker that reads as well is to look at the inbox."""
@@ -107,6 +109,7 @@ class Handling:
     def attend(self) -> Program[None]:
         """Takes what has come, tells the group what is to be told. Raises what cannot be helped by trying again."""
         self._take_outcomes()
+        self.raise_fatal()
         yield from self._inbox.attend()
         now = self._clock.monotonic()
         if now >= self._commit_at:
@@ -122,6 +125,12 @@ class Handling:
         paused = [lane.at for lane in self._lanes.values() if lane.waits_for_resume and not lane.counted]
         if paused:
             yield from self.release(paused)
+
+    def raise_fatal(self) -> None:
+        """Raises what a handler raised that ends the run."""
+        error, self._fatal = self._fatal, None
+        if error is not None:
+            raise error
 
     def stop(self, partitions: Iterable[TopicPartition] | None = None) -> list[PartitionLane]:
         """No further record of them (None: of any) is begun; those lanes that are busy."""
@@ -187,10 +196,10 @@ class Handling:
                 self._strays.remove(lane)
                 continue
             self._lanes[lane.at] = self._lanes.pop(lane.at)
-            if error is not None and not isinstance(error, Exception):
-                raise error
-            if error is not None:
+            if isinstance(error, Exception):
                 self._attempts.failed(lane, error)
+            elif error is not None:
+                self._fatal = self._fatal or error
             elif lane.finished and lane is not self._attempts.suspect and not self._attempts.one_by_one:
                 self._leave(lane)
             else:

@@ -112,3 +112,27 @@ def test_cancelled_in_the_middle(url: str, topic: str) -> None:
 def _ended(consumer: AsyncConsumer, seen: list[int], again: list[int]) -> None:
     if len(seen) + len(again) == 400:
         consumer.wakeup()
+
+
+class Stop(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_is_no_exception_ends_the_run_and_leaves_the_record(url: str, topic: str, workers: int) -> None:
+    seen: Counter[int] = Counter()
+
+    async def handle(record: ConsumerRecord) -> None:
+        await asyncio.sleep(0)
+        if seen[record.partition] == 7:
+            raise Stop
+        seen[record.partition] += 1
+
+    async def scenario() -> None:
+        async with consumer_of(url, topic) as consumer:
+            with pytest.raises(Stop):
+                await asyncio.wait_for(consumer.run(handle, workers=workers), 30)
+
+    asyncio.run(scenario())
+    assert seen
+    assert {partition: offset for partition, offset in committed(url, topic).items() if offset} == seen

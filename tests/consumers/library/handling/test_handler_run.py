@@ -190,6 +190,24 @@ def _interrupt(record: ConsumerRecord) -> None:
     raise KeyboardInterrupt
 
 
+def test_what_is_done_is_committed_when_several_workers_raise_what_is_no_exception(url: str, topic: str) -> None:
+    publish(url, topic, 80)
+    seen: Counter[int] = Counter()
+    both = threading.Barrier(2)
+
+    def handle(record: ConsumerRecord) -> None:
+        if seen[record.partition] == 7:
+            both.wait(30)
+            raise KeyboardInterrupt
+        seen[record.partition] += 1
+
+    with consumer_of(url, topic) as consumer:
+        with pytest.raises(KeyboardInterrupt):
+            consumer.run(handle, workers=2)
+        assert len(seen) == 2
+        assert {partition: offset for partition, offset in committed(url, topic).items() if offset} == seen
+
+
 def commit_and_die(url: str, topic: str) -> None:
     """Commits at each record before it is done, and is killed in the middle of what was handed out."""
     consumer = consumer_of(url, topic, auto_commit=False)
