@@ -126,8 +126,12 @@ class AsyncConsumer(AsyncIteration):
         options = HandlingOptions(max_attempts, backoff_ms, backoff_ms_max, workers)
         if self._processing is not None:
             handle = self._processing.async_handled(handle)
-        with self._turn.taken():
-            await AsyncHandlerRun(self._inbox, self._tasks, handle, options, self._clock).run()
+        try:
+            with self._turn.taken():
+                await AsyncHandlerRun(self._inbox, self._tasks, handle, options, self._clock).run()
+        finally:
+            if self._turn.close_is_due:
+                await self.close()
 
     def wakeup(self) -> None:
         """A poll that waits returns what it has, an iteration ends. From any task or thread."""
@@ -254,7 +258,8 @@ class AsyncConsumer(AsyncIteration):
     async def close(self) -> None:
         """Commits what is done, leaves the group, lets go of tasks and connections. Closing again does nothing.
 
-        From another task it ends the poll or iteration that is going on, and waits for it.
+        From another task it ends the poll, iteration or run that is going on, and waits for it. Within a run, as by
+        its handler, it returns at once: the run ends after the records under way, and closes.
         """
         async with self._turn.last() as mine:
             if mine:

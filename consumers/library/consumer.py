@@ -126,8 +126,12 @@ class Consumer(Iteration):
         options = HandlingOptions(max_attempts, backoff_ms, backoff_ms_max, workers)
         if self._processing is not None:
             handle = self._processing.handled(handle)
-        with self._turn.taken():
-            HandlerRun(self._inbox, self._threads, handle, options, self._clock).run()
+        try:
+            with self._turn.taken():
+                HandlerRun(self._inbox, self._threads, handle, options, self._clock).run()
+        finally:
+            if self._turn.close_is_due:
+                self.close()
 
     def wakeup(self) -> None:
         """A poll that waits returns what it has, an iteration ends. From any thread."""
@@ -254,7 +258,8 @@ class Consumer(Iteration):
     def close(self) -> None:
         """Commits what is done, leaves the group, lets go of threads and connections. Closing again does nothing.
 
-        From another thread it ends the poll or iteration that is going on, and waits for it.
+        From another thread it ends the poll, iteration or run that is going on, and waits for it. Within a run, as by
+        its handler, it returns at once: the run ends after the records under way, and closes.
         """
         with self._turn.last() as mine:
             if mine:

@@ -13,6 +13,8 @@ partition; the commits then follow, as with iteration.
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from siltlog.consumers.library.assignment import Assignment
 from siltlog.consumers.library.commits import LAST_COMMIT_MS, TOPIC_GONE_CODES
@@ -41,6 +43,8 @@ from siltlog.infra.records import Bounds, Lag
 WAIT_S_MAX = 1.0
 """A wait is looked at this often, whatever it waits for."""
 _log = logging.getLogger("siltlog.consumer")
+_within: ContextVar[tuple["Inbox", ...]] = ContextVar("siltlog_runs", default=())
+"""The consumers of whose runs what goes on here is a part: a handler, a callback, or a task that one of these made."""
 
 
 class Inbox:
@@ -207,6 +211,30 @@ class Inbox:
         chunk, self._chunk = self._chunk, None
         if chunk is not None:
             chunk.give_back()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """A run, within which workers say what is done."""
+        self.done_is_said = True
+        try:
+            with self.within_run():
+                yield
+        finally:
+            self.done_is_said = False
+
+    @contextmanager
+    def within_run(self) -> Iterator[None]:
+        """What goes on in here is a part of the run; a thread that a run starts says so itself."""
+        token = _within.set((*_within.get(), self))
+        try:
+            yield
+        finally:
+            _within.reset(token)
+
+    @property
+    def is_within_run(self) -> bool:
+        """Whether who asks is a part of a run that goes on, which cannot end before they do."""
+        return self.done_is_said and self in _within.get()
 
     def begin_iteration(self) -> None:
         self._marks = None

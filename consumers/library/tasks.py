@@ -255,6 +255,8 @@ class AsyncTurn:
         self._free = asyncio.Event()
         self._free.set()
         self._closed = False
+        self.close_is_due = False
+        """Whether a run is to close the consumer when it ends, as somebody within it asked for that."""
 
     @contextmanager
     def taken(self) -> Iterator[None]:
@@ -278,9 +280,16 @@ class AsyncTurn:
 
     @asynccontextmanager
     async def last(self) -> AsyncIterator[bool]:
-        """Ends the turn that there is and waits for that; whether there is anything to close."""
+        """Ends the turn that there is and waits for that; whether there is anything to close.
+
+        Within a run nothing is to be closed yet: the run ends when what it has under way does, and then closes.
+        """
         self._tasks.enter()
         self._tasks.wake(close=True)
+        if self._inbox.is_within_run:
+            self.close_is_due = True
+            yield False
+            return
         if self._is_of_another():
             self._tasks.interrupt()
             await self._free.wait()

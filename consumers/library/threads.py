@@ -210,6 +210,8 @@ class Turn:
         self.end = self._lock.release
         """Ends the turn that `begin` began."""
         self._closed = False
+        self.close_is_due = False
+        """Whether a run is to close the consumer when it ends, as somebody within it asked for that."""
         self._pid = os.getpid()
 
     def begin(self) -> None:
@@ -231,11 +233,18 @@ class Turn:
 
     @contextmanager
     def last(self) -> Iterator[bool]:
-        """Ends the turn that there is and takes the last one; whether there is anything to close."""
+        """Ends the turn that there is and takes the last one; whether there is anything to close.
+
+        Within a run nothing is to be closed yet: the run ends when what it has under way does, and then closes.
+        """
         if self._pid != os.getpid():
             yield False
             return
         self._threads.wake(close=True)
+        if self._inbox.is_within_run:
+            self.close_is_due = True
+            yield False
+            return
         if not self._lock.acquire(blocking=False):
             self._threads.interrupt()
             self._lock.acquire()

@@ -37,17 +37,16 @@ class AsyncHandlerRun:
         """
         watcher = Watcher(None, self._revoked, self._lost)
         self._inbox.ask()
-        self._inbox.done_is_said = True
         self._inbox.assignment.watchers.insert(0, watcher)
         try:
-            async with self._workers:
-                await self._loop()
+            with self._inbox.running():
+                try:
+                    async with self._workers:
+                        await self._loop()
+                finally:
+                    await self._end()
         finally:
-            try:
-                await self._end()
-            finally:
-                self._inbox.assignment.watchers.remove(watcher)
-                self._inbox.done_is_said = False
+            self._inbox.assignment.watchers.remove(watcher)
 
     async def _loop(self) -> None:
         inbox, handling = self._inbox, self._handling

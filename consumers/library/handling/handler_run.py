@@ -38,17 +38,16 @@ class HandlerRun:
         """
         watcher = Watcher(None, self._revoked, self._lost)
         self._inbox.ask()
-        self._inbox.done_is_said = True
         self._inbox.assignment.watchers.insert(0, watcher)
         try:
-            with self._workers:
-                self._loop()
+            with self._inbox.running():
+                try:
+                    with self._workers:
+                        self._loop()
+                finally:
+                    self._end()
         finally:
-            try:
-                self._end()
-            finally:
-                self._inbox.assignment.watchers.remove(watcher)
-                self._inbox.done_is_said = False
+            self._inbox.assignment.watchers.remove(watcher)
 
     def _loop(self) -> None:
         inbox, handling = self._inbox, self._handling

@@ -8,6 +8,7 @@ import math
 import random
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 
 from siltlog.consumers.library.commits import LAST_COMMIT_MS
 from siltlog.consumers.library.handling.attempts import Attempts
@@ -70,7 +71,7 @@ class Handling:
 
     def halts(self, lane: PartitionLane) -> bool:
         """Whether a worker that has the lane is to begin no further record of it."""
-        return lane.stopping or lane.state.paused
+        return lane.stopping or lane.state.paused or self._inbox.closing
 
     def finished(self, lane: PartitionLane, error: BaseException | None) -> None:
         """A worker has let go of the lane. From any thread; the next `attend` takes it in."""
@@ -78,6 +79,10 @@ class Handling:
 
     def has_outcomes(self) -> bool:
         return bool(self._outcomes) or self._fatal is not None
+
+    def within_run(self) -> AbstractContextManager[None]:
+        """What a worker's thread does in here is a part of the run."""
+        return self._inbox.within_run()
 
     def has_news(self) -> bool:
         """Whether a worker that reads as well is to look at the inbox."""

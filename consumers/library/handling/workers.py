@@ -48,8 +48,9 @@ class Workers:
         self._threads.wait_for(ready, seconds)
 
     def _work(self) -> None:
-        while (lane := self._lanes.get()) is not None:
-            self._threads.tell(partial(self._handling.finished, lane, self._handled(lane, bool)))
+        with self._handling.within_run():
+            while (lane := self._lanes.get()) is not None:
+                self._threads.tell(partial(self._handling.finished, lane, self._handled(lane, bool)))
 
     def _handled(self, lane: PartitionLane, interrupted: Callable[[], bool]) -> BaseException | None:
         return work(lane, self._handle, self._clock, self._handling.halts, interrupted)

@@ -9,6 +9,7 @@ import pytest
 
 from siltlog.consumers.library.async_consumer import AsyncConsumer
 from siltlog.consumers.library.record import ConsumerRecord
+from siltlog.infra import errors
 from siltlog.infra.client.admin import Admin
 from siltlog.ingest.library.producer import Producer
 from siltlog.testing import running_server
@@ -136,3 +137,27 @@ def test_what_is_no_exception_ends_the_run_and_leaves_the_record(url: str, topic
     asyncio.run(scenario())
     assert seen
     assert {partition: offset for partition, offset in committed(url, topic).items() if offset} == seen
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_handler_that_closes_ends_the_run_after_its_record(url: str, topic: str, workers: int) -> None:
+    seen: Counter[int] = Counter()
+
+    async def scenario() -> None:
+        consumer = consumer_of(url, topic, stop_at=None)
+
+        async def handle(record: ConsumerRecord) -> None:
+            seen[record.partition] += 1
+            if seen[record.partition] == 5:
+                # In a task of its own.
+                await asyncio.wait_for(consumer.close(), 30)
+
+        await asyncio.wait_for(consumer.run(handle, workers=workers), 30)
+        with pytest.raises(errors.Refused, match="closed"):
+            await consumer.poll()
+
+    asyncio.run(scenario())
+    assert max(seen.values()) == 5
+    assert {partition: offset for partition, offset in committed(url, topic).items() if offset} == seen
+    with Admin(url) as admin:
+        assert not admin.group(topic)["members"]

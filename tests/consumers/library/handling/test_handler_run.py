@@ -335,6 +335,28 @@ def test_another_thread_ends_it_after_the_record_under_way(url: str, topic: str,
     assert sorted(seen + again) == list(range(40))
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_handler_that_closes_ends_the_run_after_its_record(url: str, topic: str, workers: int) -> None:
+    publish(url, topic, 400)
+    seen: Counter[int] = Counter()
+    consumer = consumer_of(url, topic, stop_at=None)
+
+    def handle(record: ConsumerRecord) -> None:
+        seen[record.partition] += 1
+        if seen[record.partition] == 5:
+            consumer.close()
+
+    running = threading.Thread(target=consumer.run, args=(handle,), kwargs={"workers": workers}, daemon=True)
+    running.start()
+    running.join(30)
+    assert not running.is_alive()
+    assert max(seen.values()) == 5
+    assert {partition: offset for partition, offset in committed(url, topic).items() if offset} == seen
+    assert nobody_is_left(url, topic)
+    with pytest.raises(errors.Refused, match="closed"):
+        consumer.poll()
+
+
 @pytest.mark.rule("D8")
 def test_a_rebalance_in_the_middle(url: str, topic: str) -> None:
     publish(url, topic, 2_000)
