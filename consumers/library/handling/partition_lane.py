@@ -95,8 +95,8 @@ class PartitionLane:
         """The record that was next is handled, or given up."""
         self.attempts = 0
         self.counted = False
-        self.index += 1
-        self.state.done = self.done
+        self.index = index = self.index + 1
+        self.state.done = self.after if index == len(self.records) else self.records[index].offset
 
     def rest(self) -> Run:
         """Returns the records that were not handled, in the form in which they were taken."""
