@@ -222,13 +222,13 @@ class S3Store:
         return ObjectInfo(path, head["ContentLength"], int(head["LastModified"].timestamp() * 1000))
 
     def _head(self, path: str) -> Any:
-        asked = {"Bucket": self._bucket, "Key": self._key(path)}
+        bucket, key = self._bucket, self._key(path)
         try:
-            return self._client.head_object(**asked)
+            return self._client.head_object(Bucket=bucket, Key=key)
         except ClientError as error:
             if error_code(error) == "403":
                 # Why is in the body, which no answer to a HEAD has.
-                self._client.get_object(**asked)["Body"].close()
+                self._client.get_object(Bucket=bucket, Key=key)["Body"].close()
             raise
 
     def size(self, path: str) -> int | None:
