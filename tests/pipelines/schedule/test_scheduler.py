@@ -415,8 +415,9 @@ def test_nothing_of_a_job_is_left_and_a_flood_of_lines_is_cut(rig: Rig) -> None:
 
 def test_a_job_is_told_to_end_once(rig: Rig) -> None:
     """Again would interrupt what it does to end: Spark that it stops, the server that it tells."""
-    counts = "import signal, sys, time\nsignal.signal(15, lambda *_: print('told', file=sys.stderr, flush=True))\n"
-    counts += "print('x', file=sys.stderr, flush=True)\nwhile True: time.sleep(1)"
+    # What is printed in a handler that interrupts printing is an error.
+    counts = "import os, signal, time\nsignal.signal(15, lambda *_: os.write(2, b'told\\n'))\n"
+    counts += "os.write(2, b'x\\n')\nwhile True: time.sleep(1)"
     job = JobProcess("counting", [sys.executable, "-c", counts], {}, rig.log, lambda: None)
     assert wait_for(lambda: job.last_line == "x")
     job.stop()
