@@ -154,11 +154,10 @@ class RowGroups:
 
 def _load(store: ObjectStore, topic: str, file: DataFile, offset: int, schema: pa.Schema) -> RowGroup:
     table = read_row_group(store, topic, file, columns=schema.names, offset=offset)
-    batches = table.combine_chunks().to_batches()
-    if not batches:
-        none, empty = np.empty(0, np.int64), schema.empty_table().to_batches()[0]
+    if not table.num_rows:
+        none, empty = np.empty(0, np.int64), pa.RecordBatch.from_pylist([], schema=schema)
         return RowGroup(offset, file.last_offset + 1, empty, none, none, 0)
-    batch = batches[0]
+    batch = table.combine_chunks().to_batches()[0]
     offsets = batch.column("offset").to_numpy()
     first, last = int(offsets[0]), int(offsets[-1])
     ends = record_ends(batch)

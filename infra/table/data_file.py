@@ -203,7 +203,7 @@ def read_data_file(
         groups: list[pa.Table] = []
         count = 0
         for index in _groups_from(parquet, file, first_offset):
-            group = parquet.read_row_group(index, columns=wanted, use_threads=False)
+            group = _group(parquet, index, wanted)
             group = group.slice(int(np.searchsorted(group.column("offset").to_numpy(), first_offset)))
             groups.append(group)
             count += group.num_rows
@@ -225,7 +225,7 @@ def read_row_group(
         wanted = _present(parquet, columns)
         table = parquet.schema_arrow.empty_table().select(wanted)
         for index in _groups_from(parquet, file, offset):
-            group = parquet.read_row_group(index, columns=wanted, use_threads=False)
+            group = _group(parquet, index, wanted)
             if group.num_rows and group.column("offset")[-1].as_py() >= offset:
                 table = group
                 break
@@ -243,11 +243,18 @@ def row_groups(
     with damage_named(topic, file), _opened(store, topic, file) as parquet:
         wanted = _present(parquet, columns)
         for index in _groups_from(parquet, file, first_offset):
-            group = parquet.read_row_group(index, columns=wanted, use_threads=False)
+            group = _group(parquet, index, wanted)
             offsets = numbers_of(group.column("offset").combine_chunks(), np.int64)
             group = group.slice(int(np.searchsorted(offsets, first_offset)))
             if group.num_rows:
                 yield _completed(group, columns, file.partition)
+
+
+def _group(parquet: pq.ParquetFile, index: int, columns: Sequence[str]) -> pa.Table:
+    """One row group, in the order of offsets, which another program's OPTIMIZE does not keep."""
+    group = parquet.read_row_group(index, columns=columns, use_threads=False)
+    offsets = numbers_of(group.column("offset").combine_chunks(), np.int64)
+    return group.take(np.argsort(offsets)) if np.any(offsets[1:] < offsets[:-1]) else group
 
 
 def _present(parquet: pq.ParquetFile, columns: Sequence[str]) -> list[str]:
@@ -282,7 +289,7 @@ def _groups_from(parquet: pq.ParquetFile, file: DataFile | str, first_offset: in
         if last - first + 1 < group.num_rows or (contiguous and last - first + 1 != group.num_rows):
             raise ValueError(f"its footer says {group.num_rows} rows in offsets {first} to {last}")
     if any(last >= first for (_, last), (first, _) in pairwise(bounds)):
-        raise ValueError("its footer says that offsets do not rise")
+        raise ValueError("its footer says that offsets do not rise, as where another program's OPTIMIZE wrote it")
     if not isinstance(file, str):
         found = (sum(group.num_rows for group in groups), *((bounds[0][0], bounds[-1][1]) if bounds else ()))
         if found != (file.rows, file.first_offset, file.last_offset):

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from evidence import check, read_api, read_table
 from failure_rig import NEVER_FLUSHED, StartServer, refused
 from publishers import ARROW, FILLER, Ledger, Wire, arrow_body
@@ -237,6 +238,24 @@ def test_a_data_file_that_is_gone_is_named(make_server: StartServer) -> None:
     lost.unlink()
     said = refused(server)
     assert lost.name in said and "topic logs, partition 0" in said and "missing" in said
+
+
+def test_a_table_that_another_program_optimized(make_server: StartServer) -> None:
+    """Its rows are not in the order of offsets any more."""
+    server = make_server()
+    server.start()
+    wire, ledger = Wire(server.url), Ledger()
+    wire.create("logs", 1)
+    write(wire, ledger, 4)
+    assert server.stop() == 0
+    DeltaTable(log_folder(server).parent).optimize.compact()
+    server.start()
+    wire = Wire(server.url)
+    for offset in range(5):
+        reply = wire.call("GET", f"/v1/topics/logs/partitions/0/records?offset={offset}")
+        assert reply.status == 200, reply
+        assert [record["offset"] for record in reply.document["records"]] == [*range(offset, 4)]
+    assert_whole(server, ledger)
 
 
 def test_a_data_dir_that_is_lost(make_server: StartServer) -> None:

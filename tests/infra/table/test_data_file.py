@@ -25,6 +25,7 @@ from siltlog.infra.table.data_file import (
     read_data_file,
     read_row_group,
     row_group_ranges,
+    row_groups,
     write_data_file,
 )
 
@@ -206,6 +207,33 @@ def test_another_file_in_its_place_is_found_out(store: LocalStore, tmp_path: Pat
         read_data_file(store, "t", file, columns=["offset"])
     with pytest.raises(CorruptData, match="its footer says"):
         read_data_file(store, "t", replace(file, footer_crc=None), columns=["offset"])
+
+
+def of_another_program(store: LocalStore, tmp_path: Path, table: pa.Table, row_group_rows: int) -> DataFile:
+    path = tmp_path / "topics" / "t" / "x.parquet"
+    path.parent.mkdir(parents=True)
+    pq.write_table(table, path, row_group_size=row_group_rows)
+    return data_file_from_footer(store, "t", "x.parquet", 0)
+
+
+def test_rows_that_another_program_did_not_keep_in_order_are_read_in_it(store: LocalStore, tmp_path: Path) -> None:
+    """As OPTIMIZE does, which puts files one behind another, the newest first."""
+    table = records(0, 9)
+    newest_first = pa.concat_tables([table.slice(6), table.slice(3, 3), table.slice(0, 3)])
+    file = of_another_program(store, tmp_path, newest_first, 9)
+    names = FILE_SCHEMA.names
+    for offset in range(10):
+        assert read_data_file(store, "t", file, columns=names, first_offset=offset) == table.slice(offset)
+        [*found] = row_groups(store, "t", file, columns=names, first_offset=offset)
+        assert found == ([table.slice(offset)] if offset < 9 else [])
+        assert read_row_group(store, "t", file, columns=names, offset=offset) == table.slice(0, 9 if offset < 9 else 0)
+
+
+def test_row_groups_that_overlap_are_refused(store: LocalStore, tmp_path: Path) -> None:
+    table = records(0, 9)
+    file = of_another_program(store, tmp_path, pa.concat_tables([table.slice(4), table.slice(0, 4)]), 5)
+    with pytest.raises(CorruptData, match="offsets do not rise, as where another program's OPTIMIZE wrote it"):
+        read_data_file(store, "t", file, columns=["offset"])
 
 
 def test_a_file_without_statistics_is_refused(store: LocalStore, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """What was written is compared with what was to stay, before it is committed."""
 
+from dataclasses import replace
+
 import pytest
 from prices import TOPIC, Record, table_of
 
@@ -34,3 +36,11 @@ def test_a_key_twice_below_the_end_is_refused(store: ObjectStore) -> None:
     check_kept(store, TOPIC, files, {0: Kept(5, 60, 2, 14)})
     with pytest.raises(CorruptData, match="has several records of a key"):
         check_kept(store, TOPIC, files, {0: Kept(5, 60, 2, 15)})
+
+
+@pytest.mark.rule("K6")
+def test_records_that_are_not_in_their_order_are_refused(store: ObjectStore) -> None:
+    swapped = table_of(10, RECORDS).take([1, 0, 2, 3, 4])
+    file = write_data_file(store, TOPIC, 0, swapped, compression="zstd", now_ms=0)
+    with pytest.raises(CorruptData, match="not in their order"):
+        check_kept(store, TOPIC, [replace(file, first_offset=10)], {0: Kept(5, 60, 2, 10)})
