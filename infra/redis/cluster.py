@@ -42,7 +42,7 @@ class Cluster:
         self._seed = _Node(seed, urlsplit(access.url).hostname or "localhost", self._doubt)
         self._nodes: dict[Address, _Node] = {}
         self._owner_of: list[Address | None] = []
-        """Of each slot; empty until they are first read."""
+        """The primary of each slot; empty until they are first read."""
         self._doubted = True
         self._readings = 0
         self._read_next_at = 0.0

@@ -6,12 +6,13 @@ from typing import Any
 
 from siltlog.infra.errors import SiltlogError, problem
 
-CODES = ("AccessDenied", "403", "Forbidden", "AllAccessDisabled", "InvalidAccessKeyId", "SignatureDoesNotMatch")
+_REASONS = ("AccessDenied", "AllAccessDisabled", "InvalidAccessKeyId", "SignatureDoesNotMatch")
+CODES = ("403", "Forbidden", *_REASONS)
 _SAYS = re.compile(
     r"AccessDenied|403 Forbidden|Status Code: 403|lacked the necessary privileges"
     r"|InvalidAccessKeyId|SignatureDoesNotMatch"
 )
-_REASON = re.compile(r"AccessDenied|AllAccessDisabled|InvalidAccessKeyId|SignatureDoesNotMatch")
+_REASON = re.compile("|".join(_REASONS))
 _ANSWERED = re.compile(r"<Code>(\w+)</Code>")
 _SKEWED = re.compile(r"RequestTimeTooSkewed|RequestExpired")
 _REQUEST = re.compile(r"performing ([A-Z]+) (\S+)")

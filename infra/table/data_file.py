@@ -191,20 +191,21 @@ def read_data_file(
     columns: Sequence[str],
     first_offset: int = 0,
     max_records: int | None = None,
+    as_stored: bool = False,
 ) -> pa.Table:
     """Records of one file at and above `first_offset`, in the order of their offsets, at most `max_records`.
 
-    `columns` are names of TABLE_SCHEMA (`partition` only with a DataFile); one that the file lacks is null. Row groups
-    outside the range are not read. Raises CorruptData, naming the file, topic and offsets, when it is missing or any
-    byte read fails its checksum; Unavailable when the store cannot be read.
+    `as_stored` leaves all of a file in whatever order it has. `columns` are names of TABLE_SCHEMA (`partition` only
+    with a DataFile); one that the file lacks is null. Row groups outside the range are not read. Raises CorruptData,
+    naming the file, topic and offsets, when it is missing or any byte read fails its checksum; Unavailable when the
+    store cannot be read.
     """
     with damage_named(topic, file), _opened(store, topic, file) as parquet:
         wanted = _present(parquet, columns)
         groups: list[pa.Table] = []
         count = 0
         for index in _groups_from(parquet, file, first_offset):
-            group = _group(parquet, index, wanted)
-            group = group.slice(int(np.searchsorted(group.column("offset").to_numpy(), first_offset)))
+            group = _group(parquet, index, wanted, first_offset, as_stored=as_stored)
             groups.append(group)
             count += group.num_rows
             if max_records is not None and count >= max_records:
@@ -243,18 +244,21 @@ def row_groups(
     with damage_named(topic, file), _opened(store, topic, file) as parquet:
         wanted = _present(parquet, columns)
         for index in _groups_from(parquet, file, first_offset):
-            group = _group(parquet, index, wanted)
-            offsets = numbers_of(group.column("offset").combine_chunks(), np.int64)
-            group = group.slice(int(np.searchsorted(offsets, first_offset)))
+            group = _group(parquet, index, wanted, first_offset)
             if group.num_rows:
                 yield _completed(group, columns, file.partition)
 
 
-def _group(parquet: pq.ParquetFile, index: int, columns: Sequence[str]) -> pa.Table:
-    """One row group, in the order of offsets, which another program's OPTIMIZE does not keep."""
+def _group(
+    parquet: pq.ParquetFile, index: int, columns: Sequence[str], first_offset: int = 0, *, as_stored: bool = False
+) -> pa.Table:
+    """The records of a row group at and above `first_offset`. Those of another program's OPTIMIZE are put in order."""
     group = parquet.read_row_group(index, columns=columns, use_threads=False)
     offsets = numbers_of(group.column("offset").combine_chunks(), np.int64)
-    return group.take(np.argsort(offsets)) if np.any(offsets[1:] < offsets[:-1]) else group
+    if not as_stored and np.any(offsets[1:] < offsets[:-1]):
+        order = np.argsort(offsets)
+        group, offsets = group.take(order), offsets[order]
+    return group.slice(int(np.searchsorted(offsets, first_offset)))
 
 
 def _present(parquet: pq.ParquetFile, columns: Sequence[str]) -> list[str]:

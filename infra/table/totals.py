@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from siltlog.infra.arrow.latest import is_latest
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.store.store import ObjectStore
-from siltlog.infra.table.data_file import DataFile, opened_data_file, read_data_file
+from siltlog.infra.table.data_file import DataFile, read_data_file
 
 CHECKS_AT_ONCE = 2
 """Files whose keys are in memory at the same time."""
@@ -83,20 +83,14 @@ def check_kept(store: ObjectStore, topic: str, outputs: Sequence[DataFile], kept
 
 
 def _kept_of(store: ObjectStore, topic: str, file: DataFile, unique_below: int) -> Kept:
-    records = read_data_file(store, topic, file, columns=["offset", "key"])
+    records = read_data_file(store, topic, file, columns=["offset", "key"], as_stored=True)
     offsets, keys = records.column("offset").to_numpy(), records.column("key")
-    if len(offsets) != file.rows or not _rises(store, topic, file):
+    if len(offsets) != file.rows or np.any(np.diff(offsets) <= 0):
         raise _changed(topic, file.partition, f"{file.path} has {len(offsets)} rows, or not in their order")
     below = keys.slice(0, int(np.searchsorted(offsets, unique_below)))
     if not is_latest(below.chunks).all():
         raise _changed(topic, file.partition, f"{file.path} has several records of a key")
     return Kept(len(offsets), _sum(offsets), keys.null_count, unique_below)
-
-
-def _rises(store: ObjectStore, topic: str, file: DataFile) -> bool:
-    """Whether the offsets rise in the file itself: those that are read of it are put in order."""
-    with opened_data_file(store, topic, file) as parquet:
-        return bool(np.all(np.diff(parquet.read(columns=["offset"]).column("offset").to_numpy()) > 0))
 
 
 def _changed(topic: str, partition: int, reason: str) -> SiltlogError:
