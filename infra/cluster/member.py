@@ -52,9 +52,10 @@ class Member:
         tables: Tables | None = None,
         addresses: Addresses | None = None,
         refused: Callable[[], Collection[str]] = tuple,
+        found: Mapping[str, str] = {},
     ) -> None:
         """`ids` makes ids that nobody ever had; `refused()` are the journals of suspects at whose addresses nobody
-        listens."""
+        listens; `found` are the topics that have a table, with their ids, for the first view of a cluster."""
         self.addresses = addresses or Addresses()
         self.identity = identity
         self.view = ClusterView(
@@ -77,7 +78,7 @@ class Member:
         self._clock = clock
         self._report = report
         self._ids = ids
-        self._survey = Survey(tables, clock)
+        self._survey = Survey(tables, clock, found)
         self._known = {self.journal}
         """Journals under which this node may stand in a view: its own, and those that were there when it came."""
         self._ends: tuple[str, ...] = ()
@@ -98,6 +99,11 @@ class Member:
     @property
     def controls(self) -> bool:
         return self.view.journal == self.journal
+
+    @property
+    def _obeys(self) -> bool:
+        """Whether another node controls. Before the first view nobody does, nor in one that dissolves the cluster."""
+        return bool(self.view.controller) and not self.controls
 
     @property
     def controllers_redis(self) -> str:
@@ -253,7 +259,7 @@ class Member:
     def survey(self) -> Steps[bool]:
         """Looks at tables, as the controller, whenever that is due; whether there may be something to be done now."""
         looked = self.controls and (yield from self._survey.look(self.view))
-        if not self.controls:
+        if self._obeys:
             self._survey.forget()
         return looked
 
@@ -282,7 +288,7 @@ class Member:
         if view.journal == self.journal and not self.controls and view.topics:
             self._survey.put_off(SURVEY_AFTER_LEASES * self._timing.lease_s)
         self.view = view
-        if not self.controls:
+        if self._obeys:
             self._survey.forget()
         entry = view.nodes.get(self.identity.node)
         # Before its first beat it is `arrive` that finds out whether who was there is gone.

@@ -19,8 +19,9 @@ AGAIN_MAX = 32
 
 
 class Survey:
-    def __init__(self, tables: Tables | None, clock: Clock) -> None:
-        self.found: Mapping[str, str] = {}
+    def __init__(self, tables: Tables | None, clock: Clock, found: Mapping[str, str]) -> None:
+        """`found` is what the first view is to name, where this node writes it."""
+        self.found = found
         """Topics whose tables were found, with their ids, which are empty for those that are gone."""
         self._tables = tables
         self._clock = clock

@@ -217,7 +217,7 @@ def a_controller_that_refuses_connections_is_replaced_sooner(seed: int) -> None:
     world = settled(seed)
     dead = controller(world)
     dead.kill()
-    world.run(5.0)
+    world.run(4.0)
     assert controller(world) is not dead, "a lease was waited for"
 
 
@@ -421,6 +421,22 @@ def a_topic_is_deleted_while_its_table_is_looked_at(seed: int) -> None:
     assert world.settled_problems() == []
 
 
+def the_first_view_names_all_topics(seed: int) -> None:
+    """CM17"""
+    world = MembersWorld(seed, nodes=1 + seed % 3, weather=ROUGH)
+    for node in world.nodes.values():
+        node.ready = False  # as one that does not listen yet
+    while not world.views:
+        world.run(0.1)
+    assert sorted(world.views[1].topics) == sorted(world.tables), "a topic that is there is unknown to its cluster"
+    for node in world.nodes.values():
+        node.ready = True
+    world.objects.weather = Weather()
+    world.objects.land(everything=True)
+    world.run(2 * SETTLED_SECONDS)
+    assert world.settled_problems() == []
+
+
 def what_was_claimed_and_not_taken_goes_back(seed: int) -> None:
     """CM5"""
     world = settled(seed)
@@ -610,6 +626,7 @@ SCENARIOS = (
     a_topic_is_made_anew_while_its_owner_is_gone,
     a_node_dies_while_its_controller_looks_at_tables,
     a_topic_is_deleted_while_its_table_is_looked_at,
+    the_first_view_names_all_topics,
     what_was_claimed_and_not_taken_goes_back,
     what_a_target_claimed_and_did_not_take_goes_back,
     what_a_target_claimed_and_died_with_goes_back,

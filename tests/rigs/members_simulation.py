@@ -90,8 +90,16 @@ class SimulatedNode:
             "c", self.name, self.data_dir, self.place, f"http://{self.name}", "", "1", formats=self.formats
         )
         ids = (f"{self.name}/{self.start_number}/{number}" for number in itertools.count())
+        found = {} if self.world.views else {name: self.world.topic_id(name) for name in self.world.tables}
         self.member = Member(
-            identity, TIMING, self.clock, self._report, lambda: next(ids), self._tables, refused=self._refused
+            identity,
+            TIMING,
+            self.clock,
+            self._report,
+            lambda: next(ids),
+            self._tables,
+            refused=self._refused,
+            found=found,
         )
         self.world.begin(self, "arrive", 0.0)
 

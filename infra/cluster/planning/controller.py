@@ -155,9 +155,10 @@ def _drain(draft: Draft, seen: Seen) -> None:
 
 
 def _adopt(draft: Draft, name: str, topic_id: str) -> None:
-    """A topic that is in no view; one of the same name before it is gone."""
+    """A topic that is in no view; one of the same name before it is gone. Where no node is up, one that cannot
+    acknowledge yet is given it: else all say that there is no such topic."""
     known = draft.topics.get(name)
-    node = place(name, draft.up(), draft.places())
+    node = place(name, draft.up() or draft.starting(), draft.places())
     if draft.alike(name):
         return  # whoever made it is told, and takes it away
     if node is not None and (known is None or known.topic_id != topic_id):

@@ -54,6 +54,10 @@ class Draft:
     def up(self) -> list[str]:
         return sorted(node for node, entry in self.nodes.items() if entry.state == "up")
 
+    def starting(self) -> list[str]:
+        """The nodes that cannot acknowledge now, or not yet, and do not go."""
+        return sorted(n for n, entry in self.nodes.items() if (entry.state, entry.drain) == ("draining", "unready"))
+
     def beat_of(self, node: str) -> Beat | None:
         """The beat of the journal by which it is a member."""
         beat, entry = self.beats.get(node), self.nodes.get(node)

@@ -5,7 +5,7 @@ import os
 import platform
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.metadata import version
@@ -26,7 +26,7 @@ from siltlog.infra.cluster.refusals import Refusals
 from siltlog.infra.cluster.reports import Reports
 from siltlog.infra.cluster.steps import newest_view, taken
 from siltlog.infra.cluster.view import NodeState
-from siltlog.infra.errors import ConfigError, SiltlogError
+from siltlog.infra.errors import ConfigError, SiltlogError, Unavailable
 from siltlog.infra.metrics import catalogue
 from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.node import Node
@@ -165,7 +165,8 @@ async def joined(
     addresses = Addresses(key, node.cluster_id)
     refusals = Refusals(refuses)
     tables = partial(_tables, node.clock)
-    member = Member(identity, timing, node.clock, reports, ids, tables, addresses, refusals.journals)
+    found = await asyncio.to_thread(_found_before, node.store, node.clock)
+    member = Member(identity, timing, node.clock, reports, ids, tables, addresses, refusals.journals, found)
     prompt = open_store(
         settings.root_uri,
         **settings.s3_options(),
@@ -180,26 +181,47 @@ async def joined(
     return Joined(membership, reports, key)
 
 
+def _found_before(store: ObjectStore, clock: Clock) -> dict[str, str]:
+    """Reads what the first view is to name: all topics that have a table, with their ids; nothing where nodes share the
+    root already. Raises Unavailable where one cannot be read now."""
+    view = taken(store, newest_view(0))
+    if view is not None and not view.dissolved:
+        return {}
+    found = _topic_ids(store, clock, topic_names(store), patient=False)
+    return {name: topic_id for name, topic_id in found.items() if topic_id}
+
+
 def _tables(clock: Clock, known: Collection[str], again: Collection[str]) -> Callable[[ObjectStore], dict[str, str]]:
     """Finds the topics that have a table and are none of `known`, or some that are to be looked at `again`, with their
-    ids. One table that is damaged must not keep the others from being found."""
+    ids."""
 
     def ids(store: ObjectStore) -> dict[str, str]:
-        def topic_id(name: str) -> str | None:
-            try:
-                snapshot = TopicTable.open(store, name, clock).snapshot
-            except SiltlogError:
-                return None  # it is being made, or damaged, or the store is away
-            return "" if snapshot.deleted else snapshot.topic_id
-
         listed = topic_names(store)
         there = [name for name in listed if name not in known or name in again]
-        with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
-            read = dict(zip(there, pool.map(topic_id, there), strict=True))
         gone = dict.fromkeys(set(again) - set(listed), "")
-        return gone | {name: found for name, found in read.items() if found is not None}
+        return gone | _topic_ids(store, clock, there, patient=True)
 
     return ids
+
+
+def _topic_ids(store: ObjectStore, clock: Clock, topics: Sequence[str], *, patient: bool) -> dict[str, str]:
+    """The ids of topics, empty for one that was deleted. One table that is damaged must not keep the others from being
+    found; so it is with one that the store does not show now where that can wait."""
+
+    def topic_id(name: str) -> str | None:
+        try:
+            snapshot = TopicTable.open(store, name, clock).snapshot
+        except Unavailable:
+            if not patient:
+                raise
+            return None
+        except SiltlogError:
+            return None  # it is being made, or damaged
+        return "" if snapshot.deleted else snapshot.topic_id
+
+    with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
+        read = dict(zip(topics, pool.map(topic_id, topics), strict=True))
+    return {name: found for name, found in read.items() if found is not None}
 
 
 def reported(log: Log, report: Report) -> Report:

@@ -24,7 +24,7 @@ def test_every_view_keeps_its_promises_whatever_happens(seed: int) -> None:
     scenarios.storms(seed)
 
 
-@pytest.mark.rule("CM1", "CM2", "CM3", "CM4", "CM5", "CM6", "CM7", "CM8", "CM11", "CM14", "CM15", "CM16")
+@pytest.mark.rule("CM1", "CM2", "CM3", "CM4", "CM5", "CM6", "CM7", "CM8", "CM11", "CM14", "CM15", "CM16", "CM17")
 @pytest.mark.chaos
 @pytest.mark.parametrize("scenario", scenarios.SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_what_comes_of_it(scenario: Scenario) -> None:
@@ -138,6 +138,18 @@ MUTANTS: dict[str, tuple[object, str, Any, Scenario]] = {
         "saw",
         _nothing,
         scenarios.a_topic_is_deleted_while_its_table_is_looked_at,
+    ),
+    "CM17 what was found is forgotten before there is a view": (
+        Member,
+        "_obeys",
+        property(lambda self: not self.controls),
+        scenarios.the_first_view_names_all_topics,
+    ),
+    "CM17 topics wait for a node that is up": (
+        Draft,
+        "starting",
+        lambda self: [],
+        scenarios.the_first_view_names_all_topics,
     ),
     "CM5 the lost journal goes on": (
         Member,

@@ -44,7 +44,7 @@ def looked(survey: Survey, view: ClusterView) -> bool:
 
 def test_it_looks_each_minute_and_not_while_there_is_more_pressing_work() -> None:
     clock, tables = VirtualClock(), Tables(flights="id")
-    survey = Survey(tables, clock)
+    survey = Survey(tables, clock, {})
     assert looked(survey, view_of())
     assert survey.found == {"flights": "id"}
     assert not looked(survey, view_of())
@@ -53,12 +53,12 @@ def test_it_looks_each_minute_and_not_while_there_is_more_pressing_work() -> Non
     assert not looked(survey, view_of())
     clock.sleep(10.1)
     assert looked(survey, view_of())
-    assert not looked(Survey(None, clock), view_of())
+    assert not looked(Survey(None, clock, {}), view_of())
 
 
 def test_a_look_that_fails_is_tried_again_in_a_minute() -> None:
     clock, tables = VirtualClock(), Tables()
-    survey = Survey(tables, clock)
+    survey = Survey(tables, clock, {})
     turn = survey.look(view_of())
     next(turn)
     with pytest.raises(ZeroDivisionError):
@@ -70,7 +70,7 @@ def test_a_look_that_fails_is_tried_again_in_a_minute() -> None:
 
 def test_topics_that_are_known_are_looked_at_again_by_turns() -> None:
     clock, tables = VirtualClock(), Tables()
-    survey = Survey(tables, clock)
+    survey = Survey(tables, clock, {})
     names = [f"t{number:03d}" for number in range(AGAIN_MAX + 3)]
     view = view_of(**dict.fromkeys(names, "id"))
     for _ in range(3):
@@ -96,7 +96,7 @@ def test_topics_that_are_known_are_looked_at_again_by_turns() -> None:
 def test_what_a_view_says_since_is_newer(
     before: dict[str, str], after: dict[str, str], left: dict[str, str], when: str
 ) -> None:
-    survey = Survey(Tables(), VirtualClock())
+    survey = Survey(Tables(), VirtualClock(), {})
     turn: Any = survey.look(view_of(**before))
     next(turn)
     if when == "while it looks":

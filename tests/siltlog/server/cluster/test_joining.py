@@ -7,15 +7,22 @@ import pytest
 from cluster_rig import cluster
 from http_rig import Http
 from processes import silt
+from publishers import Wire
 from record_tables import created
 
 from siltlog.infra import names
-from siltlog.infra.clock import SystemClock
+from siltlog.infra.clock import Clock, SystemClock
+from siltlog.infra.cluster.steps import put_view, taken
 from siltlog.infra.cluster.view import ClusterView, decode_view
-from siltlog.infra.errors import ConfigError
+from siltlog.infra.errors import ConfigError, Unavailable, problem
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.local import LocalStore
-from siltlog.server.cluster.joining import _tables, kept_identity, place_of, settings_of
+from siltlog.infra.store.store import ObjectStore
+from siltlog.infra.table.table import TopicTable
+from siltlog.server.cluster.joining import _found_before, _tables, kept_identity, place_of, settings_of
+from siltlog.server_process import ServerProcess
+
+TOPICS = 12
 
 
 def newest(root: str) -> ClusterView:
@@ -85,6 +92,60 @@ def test_a_root_of_a_cluster_is_not_taken_by_a_server_alone(tmp_path: Path) -> N
         again = newest(nodes.root)
         assert again.nodes["n1"].state != "away"
         assert again.nodes["n1"].journal != first.nodes["n1"].journal
+
+
+@pytest.mark.rule("CM17")
+def test_a_server_that_becomes_a_node_has_its_topics_from_the_first_request_on(tmp_path: Path) -> None:
+    topics = [f"t{number}" for number in range(TOPICS)]
+    alone = ServerProcess(tmp_path / "n1", {"root": (tmp_path / "lake").as_uri()})
+    alone.start()
+    for topic in topics:
+        Wire(alone.url).create(topic, 1)
+        assert published(Wire(alone.url), topic, "alone") == 200
+    assert alone.stop() == 0
+    with cluster(tmp_path, 1) as nodes:
+        wire = nodes["n1"].wire
+        first = decode_view(LocalStore(str(tmp_path / "lake")).get(names.view_object(1)), 1)
+        assert sorted(first.topics) == sorted(topics)
+        found = [wire.call("GET", f"/v1/topics/{topic}").status for topic in topics]
+        read = [wire.call("GET", f"/v1/topics/{topic}/partitions/0/records?offset=0").status for topic in topics]
+        assert [set(found), set(read)] == [{200}, {200}]
+        for topic in topics:
+            assert published(wire, topic, "as a node") == 200
+            said = wire.call("GET", f"/v1/topics/{topic}/partitions/0/records?offset=0").document
+            assert [record["value"] for record in said["records"]] == ["alone", "as a node"]
+
+
+def published(wire: Wire, topic: str, value: str) -> int:
+    return wire.call("POST", f"/v1/topics/{topic}/records", {"records": [{"value": value}]}).status
+
+
+@pytest.mark.rule("CM17")
+def test_the_first_view_waits_for_tables_that_the_store_does_not_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, clock = LocalStore(str(tmp_path)), SystemClock()
+    made = {name: created(store, name) for name in ("there", "deleted", "damaged")}
+    made["deleted"].delete("one commit")
+    (tmp_path / "topics" / "damaged" / "_delta_log" / f"{0:020d}.json").write_bytes(b"{")
+    assert _found_before(store, clock) == {"there": made["there"].topic_id}
+
+    def away(store: ObjectStore, topic: str, clock: Clock) -> TopicTable:
+        raise problem("topic_unavailable", "the store answers nothing")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TopicTable, "open", away)
+        with pytest.raises(Unavailable):
+            _found_before(store, clock)
+        assert _tables(clock, [], [])(store) == {}
+    put(store, ClusterView(number=1, cluster_id="c", controller="n1", journal="j", nonce=""))
+    assert _found_before(store, clock) == {}, "its nodes know what there is"
+    put(store, ClusterView(number=2, cluster_id="c", controller="", journal="", nonce="", dissolved=True))
+    assert _found_before(store, clock) == {"there": made["there"].topic_id}
+
+
+def put(store: ObjectStore, view: ClusterView) -> None:
+    assert taken(store, put_view(view))
 
 
 def test_tables_are_found_and_those_that_are_gone_are_told(tmp_path: Path) -> None:
