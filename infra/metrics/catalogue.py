@@ -205,7 +205,8 @@ CLUSTER_SILENT_SECONDS = Metric(
     "Seconds since the node last beat and asked for a view; after a lease others take its topics",
 )
 CLUSTER_UNREACHABLE = Metric(
-    "silt_cluster_unreachable", "Other nodes that did not answer when this one called them last"
+    "silt_cluster_unreachable",
+    "Other nodes that did not answer when this one called them last, or whose address is not proven",
 )
 PROXIED = Metric("silt_requests_proxied_total", "Requests that another node has answered", ("topic",))
 

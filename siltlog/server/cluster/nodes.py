@@ -126,7 +126,7 @@ class Nodes:
             RELEASED: self._hear_released,
             **({ACCESS: partial(self._hear_access, security)} if security else {}),
         }
-        self._reach = Reach(self._others, self._reached, node.logger)
+        self._reach = Reach(self._others, self._reached, node.logger, self._unproven)
         self._reports = joined.reports
         joined.reports.add(self._report)
         membership.on_view(self._follow)
@@ -260,6 +260,11 @@ class Nodes:
     def _others(self) -> list[Member]:
         members = [self.member(name) for name in self.membership.view.nodes if name != self.membership.node]
         return [member for member in members if member is not None]
+
+    def _unproven(self) -> list[str]:
+        """The members that are not called where the view says: what they own nobody would reach through this node."""
+        members = self.membership.view.members()
+        return [name for name, entry in members if not self._addresses.counts(name, entry)]
 
     def member(self, name: str) -> Member | None:
         """A node that is not away; None where there is no such node."""

@@ -1,4 +1,4 @@
-"""What a node says of those that it cannot reach."""
+"""What a node says of those that it cannot reach, or may not call."""
 
 import asyncio
 
@@ -14,11 +14,14 @@ def test_who_did_not_answer_last_is_out_of_reach() -> None:
     async def calls(member: Member) -> str:
         return "it was closed" if member.node in silent else ""
 
+    unproven = ["d"]
+
     async def run() -> None:
-        reach = Reach(lambda: members, calls, logger("critical", "json"))
+        reach = Reach(lambda: members, calls, logger("critical", "json"), lambda: unproven)
         assert reach.unreachable == ()
         await reach.look()
-        assert reach.unreachable == ("a", "c")
+        assert reach.unreachable == ("a", "c", "d")
+        unproven.clear()
         silent.remove("a")
         del members[0]
         await reach.look()
