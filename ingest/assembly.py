@@ -125,7 +125,13 @@ async def assemble(
     ownership: Ownership | None = None
     if shared is not None and taking is not None:
         ownership = Ownership(
-            log, taking, flusher.releases, node.logger, changed=shared.changed, released=shared.released
+            log,
+            taking,
+            flusher.releases,
+            node.logger,
+            changed=shared.changed,
+            released=shared.released,
+            missing=shared.placing.forget,
         )
     own = {"acks": "object"} if settings.acks == "object" else None
     topics = Topics(log, node.logger, own, shared.placing if shared else None, settings.default_partitions)

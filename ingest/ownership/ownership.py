@@ -59,9 +59,11 @@ class Ownership:
         *,
         changed: Callable[[], None],
         released: Callable[[str, TermEntry | None], None],
+        missing: Callable[[str, str], None],
     ) -> None:
         """`changed()` hears that `report` or `held` say something else; `released(topic, to)` that a topic was handed
-        over, so that who is to own it next can be told."""
+        over, so that who is to own it next can be told; `missing(topic, topic_id)` that a view gives this node a topic
+        that is not there (any more), over and over."""
         self._log = log
         self._taking = taking
         self._releases = releases
@@ -69,6 +71,7 @@ class Ownership:
         self._clock: Clock = log.clock
         self._changed = changed
         self._was_released = released
+        self._is_missing = missing
         self._view: ClusterView | None = None
         self._journal = ""
         self._turns = Turns(CLAIMS_AT_ONCE)
@@ -312,6 +315,8 @@ class Ownership:
     async def _claim_or_wait(self, name: str, entry: TopicEntry) -> float:
         table = await self._waiting.table(name, entry.topic_id)
         if table is None:
+            # Who deleted it may have died before a view heard of that.
+            self._is_missing(name, entry.topic_id)
             return RETRY_SECONDS
         former = self._taking.former.state(table.topic_id)
         own_epochs = () if former is None else former.epochs

@@ -34,7 +34,7 @@ class Placing(Protocol):
         """Returns once a node owns a topic whose table was made: `node`, if it is named and up. Raises Unavailable."""
 
     def forget(self, name: str, topic_id: str) -> None:
-        """The topic was deleted."""
+        """The topic was deleted. To say so again does nothing while it is not known what came of it."""
 
 
 class Topics:

@@ -29,6 +29,7 @@ from siltlog.ingest.wal.disk import Disk
 
 WAIT_SECONDS = 60.0
 ACK_MS = 30_000
+TOPIC_ID = "0b6ce8e0-9b0e-4b5a-8d3c-2f1f7e1e9f00"
 
 
 class Member:
@@ -41,6 +42,7 @@ class Member:
         self.taking = taking
         self.flusher = Flusher(log, Retries(log.clock), LOGGER, Metrics())
         self.told: list[tuple[str, TermEntry | None]] = []
+        self.missing: list[tuple[str, str]] = []
         self.ownership = Ownership(
             log,
             taking,
@@ -48,6 +50,7 @@ class Member:
             LOGGER,
             changed=lambda: None,
             released=lambda name, to: self.told.append((name, to)),
+            missing=lambda name, topic_id: self.missing.append((name, topic_id)),
         )
         self.topics = Topics(log, LOGGER)
         self.publishing = Publishing(log, log.flush_due.set, None)
@@ -155,12 +158,12 @@ class World:
     async def end(self, one: Member) -> None:
         await self._ends[one.journal].aclose()
 
-    def make(self, config: dict[str, Value]) -> None:
+    def make(self, config: dict[str, Value], topic_id: str = TOPIC_ID) -> None:
         own = TopicConfig({"flush.ms": 3_600_000, **config})
         TopicTable.create(
             self.views.store,
             "t",
-            topic_id="0b6ce8e0-9b0e-4b5a-8d3c-2f1f7e1e9f00",
+            topic_id=topic_id,
             partitions=1,
             config=own,
             created_us=CLOCK.now_us(),

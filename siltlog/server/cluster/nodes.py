@@ -380,16 +380,16 @@ class Placed:
         """`placed(topic, topic_id)` returns once a topic that a view names can be used here."""
         self._membership = membership
         self._placed = placed
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._forgetting: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     async def adopt(self, name: str, topic_id: str, node: str) -> None:
         await self._membership.ask("adopt", node=node, topic=name, topic_id=topic_id)
         await self._placed(name, topic_id)
 
     def forget(self, name: str, topic_id: str) -> None:
-        task = asyncio.create_task(self._forget(name, topic_id))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        if (name, topic_id) not in self._forgetting:
+            task = self._forgetting[name, topic_id] = asyncio.create_task(self._forget(name, topic_id))
+            task.add_done_callback(lambda _: self._forgetting.pop((name, topic_id)))
 
     async def _forget(self, name: str, topic_id: str) -> None:
         try:

@@ -505,6 +505,35 @@ def _ships_as_it_was_made(name: str, config: TopicConfig) -> bool:
     return entry.value != "wal" or entry.source == "default"
 
 
+def _misses_nothing(patch: Patch) -> None:
+    real = Ownership.__init__
+
+    def mutant(self: Ownership, *parts: Any, **hears: Any) -> None:
+        real(self, *parts, **{**hears, "missing": nothing})
+
+    patch.setattr(Ownership, "__init__", mutant)
+
+
+@in_a_world
+async def what_is_not_there_is_said_to_be_missing(chance: random.Random, world: World) -> None:
+    """CO14"""
+    world.make({})
+    a, b = await world.start("a1"), await world.start("b1")
+    world.views.give("a1")
+    world.views.tell(a, b)
+    topic = await a.opened()
+    assert (a.missing, b.missing) == ([], [])
+    await a.topics.delete("t")
+    world.views.lose("a1")
+    world.views.give("b1")
+    world.views.tell(b)
+    if chance.random() < 0.5:
+        world.make({}, "0b6ce8e0-9b0e-4b5a-8d3c-2f1f7e1e9f01")
+    await until(lambda: len(b.missing) > 1)
+    assert {*b.missing} == {("t", topic.topic_id)}, "nobody says which topic is gone"
+    assert b.ownership.held("t") is Held.NOT
+
+
 MUTANTS: dict[str, Mutant] = {
     "CH1 what was sequenced is not flushed": Mutant(
         a_topic_that_moves_loses_and_doubles_nothing, _releases_what_is_synced
@@ -552,13 +581,14 @@ MUTANTS: dict[str, Mutant] = {
         an_operators_word_gives_up_what_was_waited_for, instead(rules, "_given_up", lambda waits, entry: False)
     ),
     "CO13 nothing is jumped": Mutant(what_was_given_up_is_no_offset_again, _plans_without_a_jump),
+    "CO14 what is not there is waited for": Mutant(what_is_not_there_is_said_to_be_missing, _misses_nothing),
     "CG8 a topic of the system is as it was made": Mutant(
         topics_of_the_system_ship, instead(ownership, "_ships", _ships_as_it_was_made)
     ),
 }
 
 
-@pytest.mark.rule("CH1", "CH2", "CH3", "CH5", "CO4", "CO8", "CO9", "CO10", "CO11", "CO12", "CO13", "CG8")
+@pytest.mark.rule("CH1", "CH2", "CH3", "CH5", "CO4", "CO8", "CO9", "CO10", "CO11", "CO12", "CO13", "CO14", "CG8")
 @pytest.mark.chaos
 @pytest.mark.parametrize("play", plays(MUTANTS), ids=lambda play: play.__name__)
 def test_owners_keep_their_rules(play: Play, tmp_path: Path) -> None:
