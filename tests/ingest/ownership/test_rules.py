@@ -50,7 +50,9 @@ def cases(draw: st.DrawFn) -> Case:
     partitions = range(draw(st.integers(1, 2)))
 
     def numbers_of(*others: int) -> Mapping[int, int]:
-        return {at: draw(st.one_of(st.just(table[at]), st.sampled_from(others), epochs)) for at in partitions}
+        # Of an epoch that nobody claimed yet nothing was released or shipped.
+        drawn = {at: draw(st.one_of(st.just(table[at]), st.sampled_from(others), epochs)) for at in partitions}
+        return {at: min(number, table[at]) for at, number in drawn.items()}
 
     table = {at: draw(epochs) for at in partitions}
     found = Facts(table, numbers_of(-1), numbers_of(0))
