@@ -44,6 +44,8 @@ async def _write(log: Log, partition: PartitionLog, batch: LogBatch) -> Location
     loop = asyncio.get_running_loop()
     written: asyncio.Future[Location] = loop.create_future()
     frame = partition.frame(batch)
+    # A run with larger segments may have taken it.
+    await asyncio.to_thread(log.wal.check_disk, frame.payload_bytes)
 
     def durable(locations: list[Location]) -> None:
         loop.call_soon_threadsafe(written.set_result, locations[0])

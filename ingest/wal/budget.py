@@ -8,16 +8,21 @@ class Budget:
 
     A submit goes into one segment whole, so up to one submit's size is lost at the end of each. `reserve` allows for
     the worst of that: what it granted always finds room in the segments of the budget, in whatever order it comes and
-    however it is joined. One segment of the budget is kept for what nobody reserves: control frames, states, the one
-    made ahead. Not thread-safe; the log's lock guards it.
+    however it is joined, unless the state has grown since. Files count by their bytes, since not all are of the usual
+    size. One segment of the budget is kept for what nobody reserves: control frames, states, the one made ahead. Not
+    thread-safe; the log's lock guards it.
     """
 
     def __init__(self, *, segment_bytes: int, bytes_max: int, submit_bytes_max: int) -> None:
         self.segment_bytes = segment_bytes
         self._submit_bytes_max = submit_bytes_max
         self.reconfigure(bytes_max)
-        self.segments = 0
-        """Live segments, those included that submits not yet written will open."""
+        self.file_bytes = 0
+        """The files of live segments, those included that submits not yet written will open; the planned one counts as
+        if it were no larger than usual."""
+        self._excess_bytes = 0
+        """What the planned segment is larger than usual, which counts once another follows it. Until then it cannot be
+        given back, and a log that has nothing else would take nothing any more."""
         self.room = 0
         """The bytes that the planned segment has left; a little below 0 at worst, by one marker."""
         self.state_bytes = 0
@@ -26,14 +31,22 @@ class Budget:
 
     def reconfigure(self, bytes_max: int) -> None:
         """What was granted stays granted: with less than is used, nothing more is until segments were given back."""
-        self._segments_max = max(bytes_max // self.segment_bytes - 1, 1)
+        self.file_bytes_max = max(bytes_max // self.segment_bytes - 1, 1) * self.segment_bytes
 
-    @property
-    def segments_max(self) -> int:
-        return self._segments_max
+    def begin(self, size_bytes: int, state_bytes: int) -> None:
+        """The next segment is planned, in a file of `size_bytes`, with a state that takes `state_bytes`."""
+        assert size_bytes >= self.segment_bytes, "no file is smaller than usual"
+        self.file_bytes += self._excess_bytes + self.segment_bytes
+        self._excess_bytes = size_bytes - self.segment_bytes
+        self.state_bytes = state_bytes
+        self.room = segment_room(size_bytes) - state_bytes
+
+    def give_back(self, file_bytes: int) -> None:
+        """Segments that others follow are gone."""
+        self.file_bytes -= file_bytes
 
     def used_bytes(self) -> int:
-        return self.segments * self.segment_bytes - max(self.room, 0)
+        return self.file_bytes + self._excess_bytes - max(self.room, 0)
 
     def free_bytes(self, segments_ready: int | None) -> int:
         """All that is left beside what is reserved. `segments_ready`: how many files exist when no more can be made."""
@@ -41,7 +54,7 @@ class Budget:
         return max(room + segments * self._fresh_room() - self.reserved_bytes, 0)
 
     def reserve(self, size: int, segments_ready: int | None) -> bool:
-        if self.reserved_bytes + size <= self.room and self.segments <= self._segments_max:
+        if self.reserved_bytes + size <= self.room and self.file_bytes <= self.file_bytes_max:
             self.reserved_bytes += size
             return True
         room, segments = self._left(segments_ready)
@@ -63,7 +76,7 @@ class Budget:
         self.reserved_bytes -= size
 
     def _left(self, segments_ready: int | None) -> tuple[int, int]:
-        segments = self._segments_max - self.segments
+        segments = (self.file_bytes_max - self.file_bytes) // self.segment_bytes
         room = max(self.room, 0) if segments >= 0 else 0
         if segments_ready is not None:
             segments = min(segments, segments_ready)

@@ -6,6 +6,7 @@ The one seam to the operating system: tests put a disk here that loses what was 
 import errno
 import mmap
 import os
+import shutil
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -202,6 +203,9 @@ class Disk:
         """Durable on return."""
         path.unlink()
         self.sync_folder(path.parent)
+
+    def free_bytes(self, folder: Path) -> int:
+        return shutil.disk_usage(folder).free
 
     def sync_folder(self, folder: Path) -> None:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

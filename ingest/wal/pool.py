@@ -14,6 +14,8 @@ RETRY_SECONDS = 0.5
 class SegmentPool:
     """One thread that keeps one segment ready, empty and under its number, so that going on to it costs no wait.
 
+    One that has to be larger than usual is made when it is taken.
+
     A full disk is not an error here: it is tried again whenever a segment was given back, and now and then. Any other
     failure goes to `on_error` and ends the thread.
     """
@@ -26,6 +28,8 @@ class SegmentPool:
         self._changed = threading.Condition()
         self._next_number = 0
         self._ready: Segment | None = None
+        self._wanted_bytes = files.segment_bytes
+        """The size of the segment that is taken next."""
         self._returned: deque[Segment] = deque()
         self._closing = False
         self._stopping = False
@@ -58,17 +62,28 @@ class SegmentPool:
     @property
     def segments_ready(self) -> int:
         """The number of further segments that the log can have without a new file."""
-        returned = sum(not segment.mapped for segment in list(self._returned))
+        returned = sum(map(self._is_reusable, list(self._returned)))
         return (self._ready is not None) + len(self._files.spares) + returned
 
-    def take(self) -> Segment | None:
-        """The next segment; waits until there is one. None when the log stops before that."""
+    def take(self, size_bytes: int) -> Segment | None:
+        """The next segment, of `size_bytes`; waits until there is one. None when the log stops before that."""
         with self._changed:
-            while self._ready is None and not self._stopping and not (self._closing and self.disk_full):
+            self._wanted_bytes = size_bytes
+            self._changed.notify_all()
+            while not self._is_ready() and not self._stopping and not (self._closing and self.disk_full):
                 self._changed.wait()
-            segment, self._ready = self._ready, None
+            segment: Segment | None = None
+            if self._is_ready():
+                segment, self._ready = self._ready, None
+            self._wanted_bytes = self._files.segment_bytes
             self._changed.notify_all()
             return segment
+
+    def _is_ready(self) -> bool:
+        return self._ready is not None and self._ready.size_bytes == self._wanted_bytes
+
+    def _is_reusable(self, segment: Segment) -> bool:
+        return not segment.mapped and segment.size_bytes == self._files.segment_bytes
 
     def give_back(self, segments: list[Segment]) -> None:
         """The log's oldest segments, oldest first; nobody reads them any more."""
@@ -100,14 +115,14 @@ class SegmentPool:
         try:
             while True:
                 with self._changed:
-                    while not (self._stopping or self._returned or self._ready is None or self._discarding):
+                    while not (self._stopping or self._returned or not self._is_ready() or self._discarding):
                         self._changed.wait()
                     if self._stopping:
                         return
                 if self._discarding:
                     self._discard()
                 self._take_back()
-                if self._ready is None:
+                if not self._is_ready():
                     self._prepare()
         except BaseException as error:
             self._stopping = True
@@ -116,33 +131,44 @@ class SegmentPool:
                 self._changed.notify_all()
 
     def _discard(self) -> None:
-        with self._changed:
-            # Nobody has it yet, and its number is the highest.
-            ready, self._ready = self._ready, None
+        ready = self._withdraw()
         if ready is not None:
-            self._disk.close(ready.fd)
             self._disk.remove(ready.path)
-            self._next_number = ready.number
         self._files.discard_spares()
         with self._changed:
             self._discarding = False
             self._changed.notify_all()
+
+    def _withdraw(self) -> Segment | None:
+        """Takes back the number of the segment that is ready: nobody has it yet, and its number is the highest."""
+        with self._changed:
+            ready, self._ready = self._ready, None
+        if ready is not None:
+            self._disk.close(ready.fd)
+            self._next_number = ready.number
+        return ready
 
     def _take_back(self) -> None:
         while self._returned:
             segment = self._returned[0]
             self._disk.close(segment.fd)
             # One by one, each durable before the next: a power cut must not leave a gap among the numbers.
-            reusable = not segment.mapped and segment.size_bytes == self._files.segment_bytes
-            if reusable and self._reuses and len(self._files.spares) < SPARES_MAX:
-                self._files.put_aside(segment.path)
-            else:
-                self._disk.remove(segment.path)
+            self._keep_file(segment, self._reuses and self._is_reusable(segment))
             self._returned.popleft()
 
+    def _keep_file(self, segment: Segment, reusable: bool) -> None:
+        if reusable and len(self._files.spares) < SPARES_MAX:
+            self._files.put_aside(segment.path)
+        else:
+            self._disk.remove(segment.path)
+
     def _prepare(self) -> None:
+        unfit = self._withdraw()
+        if unfit is not None:
+            # Another size is wanted. Its file was never written, or may be again: it was ready.
+            self._keep_file(unfit, self._is_reusable(unfit))
         try:
-            segment, _, _ = self._files.make(self._next_number)
+            segment, _, _ = self._files.make(self._next_number, size_bytes=self._wanted_bytes)
         except OSError as error:
             if not out_of_space(error):
                 raise

@@ -4,6 +4,7 @@ A file only ever gets a segment's name once everything that makes it one is sync
 the first segment of a run its first entry too. So a segment with a damaged header block is damaged, not half-made.
 """
 
+import contextlib
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ from siltlog.ingest.wal.codec import (
     encode_entry,
     encode_header,
 )
-from siltlog.ingest.wal.disk import Disk
+from siltlog.ingest.wal.disk import BLOCK_BYTES, Disk
 
 # Room that is kept in every segment for the entry that seals it, and for one idle marker more than is accounted for.
 SEGMENT_RESERVE_BYTES = 2 * MARKER_BYTES
@@ -32,6 +33,12 @@ Partition = tuple[bytes, int]
 def segment_room(size_bytes: int) -> int:
     """The bytes that entries may take in a file of `size_bytes`."""
     return size_bytes - HEADER_BYTES - SEGMENT_RESERVE_BYTES
+
+
+def file_bytes_for(room_bytes: int, segment_bytes: int) -> int:
+    """The size of a file in which entries may take `room_bytes`: `segment_bytes`, as usual, or the blocks it takes."""
+    needed = HEADER_BYTES + SEGMENT_RESERVE_BYTES + room_bytes
+    return max(segment_bytes, needed + -needed % BLOCK_BYTES)
 
 
 class Segment:
@@ -104,7 +111,7 @@ class SegmentFiles:
         """Segment `number`, empty or with one entry of the frames `first`: synced and named so on return.
 
         Over a segment that has this number already. Also returns where its entries end and where the frames lie.
-        Raises OSError; then no name has changed.
+        Raises OSError; then no name has changed, and no file of another size than usual is left.
         """
         size = size_bytes or self.segment_bytes
         if size == self.segment_bytes and self.spares:
@@ -137,6 +144,10 @@ class SegmentFiles:
             self.disk.move(source, path)
         except BaseException:
             self.disk.close(fd)
+            if source not in self.spares:
+                # Where even that fails, the next start deletes it.
+                with contextlib.suppress(OSError):
+                    self.disk.remove(source)
             raise
         if source in self.spares:
             self.spares.remove(source)

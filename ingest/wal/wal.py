@@ -35,7 +35,7 @@ from siltlog.ingest.wal.live_segments import LiveSegments, TableOffsets
 from siltlog.ingest.wal.pool import SegmentPool
 from siltlog.ingest.wal.recovery import Recovery, Scan
 from siltlog.ingest.wal.scan import scan
-from siltlog.ingest.wal.segment import SEGMENT_RESERVE_BYTES, Partition, Segment, SegmentFiles, segment_room
+from siltlog.ingest.wal.segment import Partition, Segment, SegmentFiles, file_bytes_for, segment_room
 
 MARKER_IDLE_MS = 20
 SEGMENT_BYTES_MIN = 16 * 1024
@@ -49,6 +49,8 @@ class _Submit:
     size: int
     state: bytes | None
     """Set on the first of a segment."""
+    file_bytes: int
+    """The size of that segment; 0 without a state."""
     written: Callable[[], None] | None
 
 
@@ -81,7 +83,7 @@ class Wal:
         segment_bytes -= segment_bytes % BLOCK_BYTES
         assert segment_bytes >= SEGMENT_BYTES_MIN
         self.submit_bytes_max = segment_room(segment_bytes) * 3 // 4
-        """The most that `log_bytes` of one submit may be; the rest of a segment is for the state."""
+        """The most that `log_bytes` of one submit should be; the rest of a segment is for the state."""
         self.state_bytes_max = self.submit_bytes_max // STATE_SHARE_OF_SUBMIT
         """The most that a state should take, so that a segment has room for records behind it."""
         self._directory = directory
@@ -133,12 +135,10 @@ class Wal:
         self._directory.mkdir(exist_ok=True)
         self._disk.sync_folder(self._directory.parent)
         self._files.adopt(found.empty)
-        self._budget.state_bytes = frame_bytes(len(state))
         first = [*found.frames_to_copy(), state_frame(state)]
-        needed = HEADER_BYTES + ENTRY_BYTES + SEGMENT_RESERVE_BYTES
-        needed += sum(frame_bytes(frame.payload_bytes) for frame in first)
+        needed = ENTRY_BYTES + sum(frame_bytes(frame.payload_bytes) for frame in first)
         # Larger than usual when the last run had larger segments.
-        size = max(self._files.segment_bytes, needed + -needed % BLOCK_BYTES)
+        size = file_bytes_for(needed, self._files.segment_bytes)
         number = start.segment + 1
         synced = start if start.segment else None
         try:
@@ -159,8 +159,9 @@ class Wal:
         self._segments.add(self._active)
         self._synced = Position(number, self._end)
         self._planned_segment = number
-        self._budget.segments = len(self._segments)
-        self._budget.room = segment_room(self._active.size_bytes) + HEADER_BYTES - self._end
+        self._budget.file_bytes = sum(kept.size_bytes for kept in found.kept())
+        self._budget.begin(size, frame_bytes(len(state)))
+        self._budget.room = segment_room(size) + HEADER_BYTES - self._end
         self._pool.start(number + 1)
         self._writer.start()
 
@@ -202,22 +203,33 @@ class Wal:
         they are durable, in the order of submits; it must not block or raise. Nor may `written()`, which is called
         before, once the operating system has them: they survive the end of the process, not of the machine.
 
-        Never fails for lack of budget. Raises ValueError for more than `submit_bytes_max`, Unavailable after a failure
-        or close; then nothing was submitted.
+        Never fails for lack of budget, nor for its size: what a usual segment has no room for, beside the state, begins
+        a larger one, and all that comes after it waits until its file is made. Raises Unavailable after a failure or
+        close; then nothing was submitted.
         """
         size = ENTRY_BYTES + MARKER_BYTES
         for frame in frames:
             size += frame_bytes(frame.payload_bytes)
-        if size > self.submit_bytes_max:
-            raise ValueError(f"a submit of {size} bytes is above the limit of {self.submit_bytes_max}")
         with self._lock:
             self._check_open()
-            budget = self._budget
-            state = None
-            if size > budget.room:
-                state = self._begin_segment(size)
-            budget.room -= size
-            self._queue.put(_Submit(frames, done, size, state, written))
+            state, file_bytes = self._begin_segment(size) if size > self._budget.room else (None, 0)
+            self._budget.room -= size
+            self._queue.put(_Submit(frames, done, size, state, file_bytes, written))
+
+    def check_disk(self, payload_bytes: int) -> None:
+        """Raises Unavailable `disk_full` where so much in one frame asks for a segment larger than usual, and the disk
+        has no space for it. Blocks.
+
+        What need not be submitted asks this first: a file that cannot be made keeps all that comes after it waiting.
+        """
+        usual = self._files.segment_bytes
+        file_bytes = file_bytes_for(self.log_bytes(payload_bytes) + self._budget.state_bytes, usual)
+        # Beside it the next usual one still has its place.
+        if file_bytes > usual and self._disk.free_bytes(self._directory) < file_bytes + usual:
+            raise problem(
+                "disk_full",
+                f"the disk that holds {self._directory} has no space for a segment of {file_bytes} bytes: free some",
+            )
 
     def roll(self) -> int:
         """Begins a segment, so that nothing that is submitted from now on lies in one that is there; its number.
@@ -227,9 +239,9 @@ class Wal:
         size = ENTRY_BYTES + MARKER_BYTES
         with self._lock:
             self._check_open()
-            state = self._begin_segment(size)
+            state, file_bytes = self._begin_segment(size)
             self._budget.room -= size
-            self._queue.put(_Submit((), _nothing, size, state, None))
+            self._queue.put(_Submit((), _nothing, size, state, file_bytes, None))
             return self._planned_segment
 
     def discard_used(self) -> None:
@@ -244,19 +256,14 @@ class Wal:
         """Whether the files of segments below `number` are still there; those given up without `reuse` go soon."""
         return self._segments.has_below(number) or self._pool.has_returned
 
-    def _begin_segment(self, size: int) -> bytes:
+    def _begin_segment(self, size: int) -> tuple[bytes, int]:
+        """Plans a segment that has room for a submit of `size`: its state, and the bytes of its file."""
         state = self._state(self.state_bytes_max)
         state_bytes = frame_bytes(len(state))
-        room = segment_room(self._files.segment_bytes) - state_bytes
-        if size > room:
-            raise ValueError(
-                f"a state of {len(state)} bytes leaves {room} of a segment, too few for {size}: use larger segments"
-            )
+        file_bytes = file_bytes_for(state_bytes + size, self._files.segment_bytes)
         self._planned_segment += 1
-        self._budget.segments += 1
-        self._budget.state_bytes = state_bytes
-        self._budget.room = room
-        return state
+        self._budget.begin(file_bytes, state_bytes)
+        return state, file_bytes
 
     def _check_open(self) -> None:
         if self._error is not None:
@@ -295,7 +302,7 @@ class Wal:
             if first is None:
                 break
             group, first, held = self._gather(first)
-            if group[0].state is not None and not self._go_on_to_next():
+            if group[0].state is not None and not self._go_on_to_next(group[0].file_bytes):
                 return
             self._commit(group)
             marked = False
@@ -363,10 +370,10 @@ class Wal:
             if self._planned_segment == self._active.number:
                 self._budget.room -= length
 
-    def _go_on_to_next(self) -> bool:
+    def _go_on_to_next(self, file_bytes: int) -> bool:
         """Seals the active segment and makes the next one active; False when the log is stopping."""
         self._append([marker_frame()])
-        segment = self._pool.take()
+        segment = self._pool.take(file_bytes)
         if segment is None:
             return False
         self._segments.add(segment)
@@ -440,7 +447,7 @@ class Wal:
         freed = self._segments.give_up(self._synced.segment, table_offsets)
         if freed:
             with self._lock:
-                self._budget.segments -= len(freed)
+                self._budget.give_back(sum(segment.size_bytes for segment in freed))
             self._pool.give_back(freed)
         return len(freed)
 

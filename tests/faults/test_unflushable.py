@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from evidence import check, read_api, read_table
-from failure_rig import StartServer
+from failure_rig import MIB, StartServer
 from publishers import ARROW, FILLER, Ledger, Wire, arrow_body, start_publishers
 
 from siltlog.infra import names
@@ -145,6 +145,52 @@ def test_a_stop_while_the_table_fails_keeps_everything(make_server: StartServer)
     obstacle.remove()
     assert server.stop() == 0
     assert len(read_table(server.root, "logs")) == len(ledger.acked)
+
+
+@pytest.mark.rule("W10")
+@pytest.mark.slow
+def test_the_others_go_on_beside_requests_that_segments_have_no_room_for(make_server: StartServer) -> None:
+    """Segments became smaller than what a topic that cannot be flushed has in each of its requests."""
+    server = make_server(wal_bytes_max=24 * MIB)
+    server.start()
+    wire = Wire(server.url)
+    ledgers = {"bad": Ledger(), "good": Ledger()}
+    for topic in ledgers:
+        wire.create(topic, 1)
+    obstacle = Obstacle(server, "bad")
+    obstacle.put()
+    for request in range(2):
+        count = 2 * MIB // len(FILLER)
+        values = [f"bad:{request * count + number} {FILLER}" for number in range(count)]
+        reply = wire.call("POST", "/v1/topics/bad/records", arrow_body(values), **ARROW)
+        assert reply.status == 200, reply
+        at = reply.document["partitions"][0]["first_offset"]
+        ledgers["bad"].acked.update({value: (0, at + number) for number, value in enumerate(values)})
+    server.kill()
+
+    server = make_server(wal_bytes_max=12 * MIB, wal_segment_bytes=MIB)
+    server.start()
+    wire = Wire(server.url)
+    publish_until(wire, "good", ledgers["good"], None, 30 * MIB)
+    said = server.log_path.read_text()
+    assert "records carried forward" in said and "cannot be carried forward" not in said
+    sizes = [path.stat().st_size for path in (server.data_dir / "wal").glob("*.wal")]
+    assert max(sizes) > 2 * MIB and sum(sizes) <= (12 + 5) * MIB, sizes
+    for topic, ledger in ledgers.items():
+        check(read_api(wire, topic, 1), ledger)
+    server.kill()
+    server.start()
+    wire = Wire(server.url)
+    publish_until(wire, "good", ledgers["good"], None, 15 * MIB)
+    for topic, ledger in ledgers.items():
+        check(read_api(wire, topic, 1), ledger)
+
+    obstacle.remove()
+    found = {topic: read_api(wire, topic, 1) for topic in ledgers}
+    assert server.stop() == 0
+    for topic, ledger in ledgers.items():
+        check(found[topic], ledger)
+        assert read_table(server.root, topic) == found[topic]
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from siltlog.ingest.wal.budget import Budget
-from siltlog.ingest.wal.segment import segment_room
+from siltlog.ingest.wal.segment import file_bytes_for, segment_room
 
 SEGMENT = 64 * 1024
 ROOM = segment_room(SEGMENT)
@@ -16,17 +16,14 @@ sizes = st.integers(1, SUBMIT_MAX) | st.integers(SUBMIT_MAX // 2, SUBMIT_MAX)
 
 def fresh(segments: int, state_bytes: int = 0) -> Budget:
     budget = Budget(segment_bytes=SEGMENT, bytes_max=segments * SEGMENT, submit_bytes_max=SUBMIT_MAX)
-    budget.segments = 1
-    budget.state_bytes = state_bytes
-    budget.room = ROOM - state_bytes
+    budget.begin(SEGMENT, state_bytes)
     return budget
 
 
 def submit(budget: Budget, size: int) -> None:
     """What the log does: on to the next segment when this one has too little left."""
     if size > budget.room:
-        budget.segments += 1
-        budget.room = ROOM - budget.state_bytes
+        budget.begin(file_bytes_for(budget.state_bytes + size, SEGMENT), budget.state_bytes)
     budget.room -= size
 
 
@@ -56,7 +53,7 @@ def test_what_was_reserved_fits_in_any_order(segments: int, state_bytes: int, wa
     for size in waiting:
         submit(budget, size)
         budget.unreserve(size)
-    assert budget.segments <= budget.segments_max
+    assert budget.file_bytes <= budget.file_bytes_max
     assert budget.reserved_bytes == 0
 
 
@@ -66,7 +63,7 @@ def test_one_after_the_other_the_whole_budget_is_used() -> None:
     while budget.reserve(size, None):
         submit(budget, size)
         budget.unreserve(size)
-    assert budget.segments == 4
+    assert budget.file_bytes == 4 * SEGMENT
     assert budget.room < size
     assert budget.used_bytes() > 3 * SEGMENT
     assert budget.free_bytes(None) < size
@@ -83,9 +80,36 @@ def test_on_a_full_disk_only_what_is_there_counts() -> None:
 
 def test_control_frames_beyond_the_budget_give_nothing_to_reserve() -> None:
     budget = fresh(2)
-    assert budget.segments_max == 1
+    assert budget.file_bytes_max == SEGMENT
     submit(budget, SUBMIT_MAX)
     submit(budget, SUBMIT_MAX)
-    assert budget.segments == 2
+    assert budget.file_bytes == 2 * SEGMENT
     assert not budget.reserve(1, None)
     assert budget.free_bytes(None) == 0
+
+
+def test_a_larger_file_counts_by_its_bytes_once_another_follows_it() -> None:
+    budget = fresh(8)
+    large = file_bytes_for(3 * SEGMENT, SEGMENT)
+    submit(budget, 3 * SEGMENT)
+    assert budget.used_bytes() == SEGMENT + large - budget.room
+    assert budget.free_bytes(None) == budget.room + 5 * ROOM
+    submit(budget, SUBMIT_MAX)
+    assert budget.file_bytes == 2 * SEGMENT + large
+    assert budget.free_bytes(None) == budget.room + (budget.file_bytes_max - budget.file_bytes) // SEGMENT * ROOM
+    budget.give_back(SEGMENT + large)
+    assert budget.file_bytes == SEGMENT
+
+
+def test_a_log_of_one_file_that_is_too_large_goes_on_and_takes_no_more_before_that_is_gone() -> None:
+    budget = Budget(segment_bytes=SEGMENT, bytes_max=4 * SEGMENT, submit_bytes_max=SUBMIT_MAX)
+    large = file_bytes_for(9 * SEGMENT, SEGMENT)
+    budget.begin(large, 0)
+    budget.room = 0
+    assert budget.used_bytes() > budget.free_bytes(None) > 0
+    assert budget.reserve(SUBMIT_MAX, None)
+    submit(budget, SUBMIT_MAX)
+    budget.unreserve(SUBMIT_MAX)
+    assert not budget.reserve(1, None)
+    budget.give_back(large)
+    assert budget.reserve(SUBMIT_MAX, None)

@@ -17,7 +17,7 @@ SEGMENT_BYTES = 16 * 1024
 
 def payload(offset: int) -> bytes:
     rng = random.Random(offset)
-    return rng.randbytes(rng.choice((0, 3, 40, 200, 900, 2500, 7000)))
+    return rng.randbytes(rng.choice((0, 3, 40, 200, 900, 2500, 7000, 20_000)))
 
 
 class Run:

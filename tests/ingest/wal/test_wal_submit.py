@@ -179,13 +179,62 @@ def test_what_waits_may_take_several_segments(stuck: tuple[Log, threading.Event]
     assert locations == sorted(locations) and locations[-1].segment >= 5
 
 
-def test_a_submit_too_large_for_a_segment_is_refused(tmp_path: Path) -> None:
-    log = Log(tmp_path).start()
-    limit = log.wal.submit_bytes_max - log.wal.log_bytes(0)
-    with pytest.raises(ValueError, match="above the limit"):
-        log.submit(bytes(limit + 16))
+@pytest.mark.rule("W12")
+def test_what_no_usual_segment_has_room_for_begins_a_larger_one(tmp_path: Path) -> None:
+    log = Log(tmp_path, bytes_max=16 * SEGMENT_BYTES).start()
+    payloads = [b"a" * 100, b"b" * 3 * SEGMENT_BYTES, b"c" * 20_000, b"d" * 2 * SEGMENT_BYTES, b"e" * 20_000]
+    locations = [log.put(payload) for payload in payloads]
+    assert [location.segment for location in locations] == [1, 2, 3, 4, 5]
+    log.until_next_is_ready()
+    sizes = [path.stat().st_size for path in sorted(tmp_path.glob("*.wal"))]
+    assert [size // SEGMENT_BYTES for size in sizes] == [1, 3, 1, 2, 1, 1]
+    assert 0 <= sum(sizes[:5]) - log.wal.used_bytes < SEGMENT_BYTES
+    found = [bytes(frame.payload) for frame, _ in Log(tmp_path, disk=log.disk).wal.recover().frames]
+    assert found == payloads == [log.wal.read(location).to_pybytes() for location in locations]
+    assert log.wal.trim(lambda topic_id, partition: log.offset) == 4
+    assert 0 <= sizes[4] - log.wal.used_bytes < SEGMENT_BYTES
     for _ in range(3):
-        log.put(bytes(limit))
+        log.put(bytes(20_000))
+    log.wal.close()
+    assert {path.stat().st_size for path in tmp_path.iterdir()} == {SEGMENT_BYTES}, "larger ones are not used again"
+
+
+@pytest.mark.rule("W12")
+def test_a_larger_segment_waits_for_a_full_disk_and_leaves_no_file_that_it_could_not_make(tmp_path: Path) -> None:
+    log = Log(tmp_path).start()
+    tried = threading.Event()
+
+    def full(operation: str) -> OSError | None:
+        if operation != "write" or threading.current_thread().name != "wal-pool":
+            return None
+        tried.set()
+        return no_space()
+
+    log.disk.fails = full
+    log.submit(bytes(2 * SEGMENT_BYTES))
+    log.submit(b"behind it")
+    assert tried.wait(30)
+    while not log.wal.disk_full:
+        threading.Event().wait(0.001)
+    assert not log.acked and not log.fatal
+    log.disk.fails = lambda operation: None
+    log.until(lambda: len(log.acked) == 2)
+    sizes = sorted(path.stat().st_size // SEGMENT_BYTES for path in tmp_path.iterdir())
+    assert sizes.count(2) == 1 and set(sizes) == {1, 2}, "it was tried more than once"
+    log.wal.close()
+
+
+@pytest.mark.rule("W12")
+def test_what_need_not_be_submitted_asks_whether_the_disk_has_space_for_it(tmp_path: Path) -> None:
+    log = Log(tmp_path).start()
+    free = 5 * SEGMENT_BYTES
+    log.disk.free_bytes = lambda folder: free  # type: ignore[method-assign]
+    log.wal.check_disk(3 * SEGMENT_BYTES)
+    with pytest.raises(Unavailable, match="no space for a segment of") as refused:
+        log.wal.check_disk(4 * SEGMENT_BYTES)
+    assert refused.value.error_code == "disk_full"
+    free = 0
+    log.wal.check_disk(20_000)
     log.wal.close()
 
 
@@ -213,15 +262,20 @@ def test_every_segment_begins_with_a_state_taken_on_the_submitting_thread(tmp_pa
     assert sum(1 for _ in recovery.frames) == 30
 
 
-def test_a_state_that_leaves_no_room_is_refused_before_anything_happens(tmp_path: Path) -> None:
+@pytest.mark.rule("W12")
+def test_a_state_that_grew_has_its_place_in_a_larger_segment(tmp_path: Path) -> None:
     log = Log(tmp_path).start()
     log.put(bytes(20_000))
-    log._state = lambda _: bytes(SEGMENT_BYTES)  # type: ignore[method-assign]
+    grown = bytes([7]) * SEGMENT_BYTES
+    log._state = lambda _: grown  # type: ignore[method-assign]
     log.wal._state = log._state
-    with pytest.raises(ValueError, match="larger segments"):
-        log.put(bytes(20_000))
-    log.put(bytes(100))
+    locations = [log.put(bytes([number]) * 20_000) for number in range(3)]
+    assert not log.wal.reserve(5000), "nothing is granted that a usual segment has no room for"
     log.wal.close()
+    recovery = Log(tmp_path, disk=log.disk).wal.recover()
+    assert recovery.state == grown
+    assert [location.segment for location in locations] == [2, 3, 4]
+    assert sum(1 for _ in recovery.frames) == 4
 
 
 @pytest.mark.parametrize("sizes", [(32, 128), (128, 32)])
