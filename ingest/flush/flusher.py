@@ -97,6 +97,9 @@ class Flusher:
         while True:
             try:
                 pause = self._start_due()
+                if self._log.admission.wal_is_tight():
+                    # What a start finds may be in tables already, and more than the log may take: no flush would come.
+                    await self._recycle()
             except Exception:
                 # Whatever it was, the other topics must go on being flushed.
                 self._logger.exception("deciding what to flush failed")

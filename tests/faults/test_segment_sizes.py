@@ -1,8 +1,10 @@
 """The size of the log's segments changes from one start to the next, and nothing else does."""
 
+import pytest
 from evidence import check, read_api, read_table
 from failure_rig import MIB, NEVER_FLUSHED, NO_REDIS, StartServer, refused
 from publishers import FILLER, Ledger, Wire
+from waiting import until
 
 REQUESTS = 12
 RECORDS = 60
@@ -38,3 +40,29 @@ def test_a_log_opens_with_segments_of_another_size(make_server: StartServer) -> 
     check(found, ledger)
     assert server.stop() == 0
     assert read_table(server.root, "t") == sorted(found)
+
+
+@pytest.mark.rule("W12")
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_log_may_take_less_than_one_of_its_files_had(make_server: StartServer, stopped: bool) -> None:
+    """What is in tables is let go of although nothing is flushed: publishes wait for that, and go on."""
+    server = make_server(**NO_REDIS, wal_bytes_max=64 * MIB)
+    server.start()
+    wire, ledger = Wire(server.url), Ledger()
+    wire.create("t", 1)
+    for time in range(3):
+        publish(wire, ledger, f"before-{time}")
+    until(lambda: wire.offsets("t")[0]["table_offset"] == len(ledger.acked))
+    if stopped:
+        assert server.stop() == 0
+    else:
+        server.kill()
+    assert max(path.stat().st_size for path in (server.data_dir / "wal").glob("*.wal")) == 16 * MIB
+
+    server = make_server(**NO_REDIS, wal_bytes_max=4 * MIB)
+    server.start()
+    wire = Wire(server.url)
+    until(lambda: wire.ready().status == 200)
+    publish(wire, ledger, "after")
+    check(read_api(wire, "t", 1), ledger)
+    assert server.stop() == 0
