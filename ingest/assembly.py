@@ -38,6 +38,7 @@ from siltlog.ingest.publish.traced import traced
 from siltlog.ingest.topics.deletion import LogStarts
 from siltlog.ingest.topics.http import SeenTopics, TopicRanks, TopicsHttp
 from siltlog.ingest.topics.records_http import RecordsHttp
+from siltlog.ingest.topics.state_room import StateRoom
 from siltlog.ingest.topics.topics import AutoCreate, Placing, Topics
 from siltlog.ingest.wal import Wal
 
@@ -134,9 +135,10 @@ async def assemble(
             missing=shared.placing.forget,
         )
     own = {"acks": "object"} if settings.acks == "object" else None
-    topics = Topics(log, node.logger, own, shared.placing if shared else None, settings.default_partitions)
-    partitions = settings.auto_create_partitions
     seen: Callable[[], SeenTopics] = shared.seen if shared else lambda: log
+    state_room = StateRoom(seen, log.admission.topics_bytes_max, settings.segment_bytes)
+    topics = Topics(log, node.logger, own, shared.placing if shared else None, settings.default_partitions, state_room)
+    partitions = settings.auto_create_partitions
     auto_create = AutoCreate(topics, partitions, seen) if partitions else None
     publishing = Publishing(log, log.flush_due.set, auto_create)
     bodies = BodyReader(settings.request_bytes, settings.request_timeout_ms, node.in_flight)

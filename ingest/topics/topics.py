@@ -19,9 +19,10 @@ from siltlog.ingest.log.claim import claim
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.producers import objects
-from siltlog.ingest.topics.altered import altered, check_changeable
+from siltlog.ingest.topics.altered import Altered, altered, check_changeable
 from siltlog.ingest.topics.growth import grow
 from siltlog.ingest.topics.room import AllThere, Room, room_of
+from siltlog.ingest.topics.state_room import StateRoom
 
 PARTITIONS_DEFAULT = 1
 NO_SETTINGS: Mapping[str, Value] = MappingProxyType({})
@@ -47,14 +48,17 @@ class Topics:
         made_with: Mapping[str, Value] | None = None,
         placing: Placing | None = None,
         default_partitions: int = PARTITIONS_DEFAULT,
+        state_room: StateRoom | None = None,
     ) -> None:
         """`made_with` are settings that a topic is given where it is made without them, `default_partitions` how many
-        it has where nobody says. With `placing` nobody claims a topic as it is made: who owns it is asked."""
+        it has where nobody says. With `placing` nobody claims a topic as it is made: who owns it is asked. There are
+        no more, and none grows, than `state_room` has room for."""
         self._log = log
         self._logger = logger
         self._made_with = made_with or {}
         self._placing = placing
         self._default_partitions = default_partitions
+        self._state_room = state_room
         self._lock = asyncio.Lock()
 
     async def create(
@@ -67,7 +71,7 @@ class Topics:
     ) -> TopicLog:
         """The new topic; `partitions` is None where nobody says. `node` is to own it, where several share the root.
 
-        Raises TopicExists, Refused `invalid_request` or `invalid_config`, and what `room` does.
+        Raises TopicExists, Refused `invalid_request`, `invalid_config` or `cap_reached`, and what `room` does.
         """
         wrong = names.topic_name_problem(name)
         if wrong is not None:
@@ -91,9 +95,8 @@ class Topics:
             topic = self._begun(name)
             if topic is None:
                 self._check_free(name)
-                if room is not None:
-                    # Here topics are made one at a time, so that many at once are not too many.
-                    room(partitions)
+                # Here topics are made one at a time, so that many at once are not too many.
+                self._check_room(name, partitions, room)
                 topic = TopicLog(
                     name,
                     await asyncio.to_thread(self._make_table, name, partitions, own),
@@ -130,8 +133,7 @@ class Topics:
             self._check_free(name)
             if name in self._log.topic_logs.elsewhere() and not await asyncio.to_thread(self._is_deleted, name):
                 raise _exists(name)
-            if room is not None:
-                room(partitions)
+            self._check_room(name, partitions, room)
             table = await asyncio.to_thread(self._make_table, name, partitions, own)
         try:
             await placing.adopt(name, table.topic_id, node)
@@ -142,6 +144,12 @@ class Topics:
         return self._log.topic_logs.get(name) or TopicLog(
             name, table, TopicConfig(own.own, self._log.server_config), self._log.wal
         )
+
+    def _check_room(self, name: str, partitions: int, room: Room | None) -> None:
+        if room is not None:
+            room(partitions)
+        if self._state_room is not None:
+            self._state_room.check_new(name, partitions)
 
     async def _take_back(self, name: str, table: TopicTable) -> None:
         """Nobody is to own it: where another was made meanwhile whose name differs only by case, this one never was.
@@ -246,7 +254,7 @@ class Topics:
     async def alter(self, name: str, partitions: int | None, changes: Mapping[str, Any]) -> TopicLog:
         """A merge patch of the topic's settings, and more partitions; all of it in one commit, or nothing.
 
-        Raises UnknownTopic, Refused `invalid_request` or `invalid_config`, Unavailable.
+        Raises UnknownTopic, Refused `invalid_request`, `invalid_config` or `cap_reached`, Unavailable.
         """
         self._log.topic(name)
         check_changeable(name, partitions)
@@ -267,7 +275,12 @@ class Topics:
         """Raises what `alter` would for what is asked for, and changes nothing."""
         topic = self._log.topic(name)
         check_changeable(name, partitions)
-        altered(topic, topic.snapshot, partitions, changes)
+        self._check_growth(topic, altered(topic, topic.snapshot, partitions, changes))
+
+    def _check_growth(self, topic: TopicLog, wanted: Altered) -> None:
+        more = wanted.partitions - len(topic.partitions)
+        if more > 0 and self._state_room is not None:
+            self._state_room.check_more(topic.name, more)
 
     async def _alter(self, name: str, partitions: int | None, changes: Mapping[str, Any]) -> TopicLog:
         topic = self._log.topic(name)
@@ -279,6 +292,7 @@ class Topics:
             snapshot = await asyncio.to_thread(topic.table.refresh)
             self._log.see_table(topic, snapshot)
             found = altered(topic, snapshot, partitions, changes)
+            self._check_growth(topic, found)
             if found.partitions > len(topic.partitions):
                 await grow(self._log, topic, found, self._logger)
             elif found.config.own != topic.config.own:

@@ -1,6 +1,6 @@
 """Reckons how much the log may still take: pure arithmetic over segments, exact and on the safe side."""
 
-from siltlog.ingest.wal.segment import segment_room
+from siltlog.ingest.wal.segment import file_bytes_for, segment_room
 
 
 class Budget:
@@ -18,11 +18,9 @@ class Budget:
         self._submit_bytes_max = submit_bytes_max
         self.reconfigure(bytes_max)
         self.file_bytes = 0
-        """The files of live segments, those included that submits not yet written will open; the planned one counts as
-        if it were no larger than usual."""
-        self._excess_bytes = 0
-        """What the planned segment is larger than usual, which counts once another follows it. Until then it cannot be
-        given back, and a log that has nothing else would take nothing any more."""
+        """The files of live segments, those included that submits not yet written will open."""
+        self._planned_bytes = 0
+        """The file of the planned segment, which is the newest."""
         self.room = 0
         """The bytes that the planned segment has left; a little below 0 at worst, by one marker."""
         self.state_bytes = 0
@@ -36,8 +34,8 @@ class Budget:
     def begin(self, size_bytes: int, state_bytes: int) -> None:
         """The next segment is planned, in a file of `size_bytes`, with a state that takes `state_bytes`."""
         assert size_bytes >= self.segment_bytes, "no file is smaller than usual"
-        self.file_bytes += self._excess_bytes + self.segment_bytes
-        self._excess_bytes = size_bytes - self.segment_bytes
+        self.file_bytes += size_bytes
+        self._planned_bytes = size_bytes
         self.state_bytes = state_bytes
         self.room = segment_room(size_bytes) - state_bytes
 
@@ -46,7 +44,7 @@ class Budget:
         self.file_bytes -= file_bytes
 
     def used_bytes(self) -> int:
-        return self.file_bytes + self._excess_bytes - max(self.room, 0)
+        return self.file_bytes - max(self.room, 0)
 
     def free_bytes(self, segments_ready: int | None) -> int:
         """All that is left beside what is reserved. `segments_ready`: how many files exist when no more can be made."""
@@ -54,9 +52,6 @@ class Budget:
         return max(room + segments * self._fresh_room() - self.reserved_bytes, 0)
 
     def reserve(self, size: int, segments_ready: int | None) -> bool:
-        if self.reserved_bytes + size <= self.room and self.file_bytes <= self.file_bytes_max:
-            self.reserved_bytes += size
-            return True
         room, segments = self._left(segments_ready)
         fresh = self._fresh_room()
         most = self._submit_bytes_max
@@ -66,17 +61,27 @@ class Budget:
             fresh if segments else 0,
             max(room - most, 0) + segments * max(fresh - most, 0),
         )
-        if self.reserved_bytes + size > surely:
+        if self.reserved_bytes + size > surely and not self._takes_larger(size, segments, segments_ready):
             return False
         self.reserved_bytes += size
         return True
+
+    def _takes_larger(self, size: int, segments: int, segments_ready: int | None) -> bool:
+        """Whether `size`, with nothing beside it, finds room in a segment that is larger than usual."""
+        if self.reserved_bytes or segments_ready is not None:
+            return False
+        return file_bytes_for(self.state_bytes + size, self.segment_bytes) <= segments * self.segment_bytes
 
     def unreserve(self, size: int) -> None:
         assert size <= self.reserved_bytes
         self.reserved_bytes -= size
 
     def _left(self, segments_ready: int | None) -> tuple[int, int]:
-        segments = (self.file_bytes_max - self.file_bytes) // self.segment_bytes
+        # One that is all there is cannot be given back before another follows it: were it too large for that, the log
+        # would take nothing any more.
+        alone = self.file_bytes == self._planned_bytes
+        taken = self.segment_bytes if alone else self.file_bytes
+        segments = (self.file_bytes_max - taken) // self.segment_bytes
         room = max(self.room, 0) if segments >= 0 else 0
         if segments_ready is not None:
             segments = min(segments, segments_ready)

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import ConfigError, problem
+from siltlog.infra.settings.fit import SEGMENTS_MIN
 from siltlog.ingest.wal.budget import Budget
 from siltlog.ingest.wal.codec import (
     ENTRY_BYTES,
@@ -30,7 +31,7 @@ from siltlog.ingest.wal.codec import (
     marker_frame,
     state_frame,
 )
-from siltlog.ingest.wal.disk import BLOCK_BYTES, Disk, out_of_space
+from siltlog.ingest.wal.disk import BLOCK_BYTES, MIB, Disk, out_of_space
 from siltlog.ingest.wal.live_segments import LiveSegments, TableOffsets
 from siltlog.ingest.wal.pool import SegmentPool
 from siltlog.ingest.wal.recovery import Recovery, Scan
@@ -84,6 +85,8 @@ class Wal:
         assert segment_bytes >= SEGMENT_BYTES_MIN
         self.submit_bytes_max = segment_room(segment_bytes) * 3 // 4
         """The most that `log_bytes` of one submit should be; the rest of a segment is for the state."""
+        self.state_room = segment_room(segment_bytes) - self.submit_bytes_max
+        """The bytes that a state may take so that any submit has room beside it."""
         self.state_bytes_max = self.submit_bytes_max // STATE_SHARE_OF_SUBMIT
         """The most that a state should take, so that a segment has room for records behind it."""
         self._directory = directory
@@ -169,10 +172,12 @@ class Wal:
         """Raises ConfigError where not even half of a segment is left for what is submitted."""
         size = self._files.segment_bytes
         if frame_bytes(state_bytes) > segment_room(size) // 2:
+            wanted = MIB * -(-STATE_SHARE_OF_SUBMIT * state_bytes // MIB)
             raise ConfigError(
                 f"what the write-ahead log in {self._directory} knows of topics, producers and idempotency keys takes "
-                f"{state_bytes} bytes, more than half of a segment of {size}: set SILT_WAL_SEGMENT_BYTES to "
-                f"{STATE_SHARE_OF_SUBMIT * state_bytes} or more, as it was when they came"
+                f"{state_bytes} bytes, more than half of a segment of {size}: set SILT_WAL_SEGMENT_BYTES to {wanted} "
+                f"or more, and SILT_WAL_BYTES_MAX, which is {self.bytes_max}, to {SEGMENTS_MIN} times that at least, "
+                f"{SEGMENTS_MIN * wanted}"
             )
 
     def close(self) -> None:

@@ -270,7 +270,6 @@ def test_a_state_that_grew_has_its_place_in_a_larger_segment(tmp_path: Path) -> 
     log._state = lambda _: grown  # type: ignore[method-assign]
     log.wal._state = log._state
     locations = [log.put(bytes([number]) * 20_000) for number in range(3)]
-    assert not log.wal.reserve(5000), "nothing is granted that a usual segment has no room for"
     log.wal.close()
     recovery = Log(tmp_path, disk=log.disk).wal.recover()
     assert recovery.state == grown
@@ -310,7 +309,9 @@ def test_a_state_that_smaller_segments_have_no_room_for_is_refused_at_the_start(
     small.wal._state = large._state
     small.wal.recover()
     with pytest.raises(
-        ConfigError, match=r"20000 bytes, more than half of a segment of 32768: set SILT_WAL_SEGMENT_BYTES"
+        ConfigError,
+        match=r"20000 bytes, more than half of a segment of 32768: set SILT_WAL_SEGMENT_BYTES to 1048576 or more, and "
+        r"SILT_WAL_BYTES_MAX, which is 262144, to 4 times that at least, 4194304",
     ):
         small.wal.start()
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == files, "it has changed nothing"
