@@ -2,8 +2,11 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from cluster_rig import cluster
+from cut_door import CutDoor
 from http_rig import NO_REDIS, Http
 from waiting import until
 
@@ -50,3 +53,28 @@ def test_what_a_small_log_has_no_room_for_is_refused_until_it_is_given_larger_se
         if server.running:
             server.kill()
         server.stop()
+
+
+@pytest.mark.rule("C7")
+@pytest.mark.slow
+def test_nodes_count_the_topics_of_all_since_one_may_come_to_own_them(tmp_path: Path) -> None:
+    def logs(name: str, _: CutDoor) -> dict[str, Any]:
+        return {"wal_bytes_max": (4 if name == "n1" else 8) * MIB}
+
+    with cluster(tmp_path / "cluster", 2, each=logs) as nodes:
+        small, larger = (Http(nodes[name].url) for name in ("n1", "n2"))
+        for number in range(3):
+            larger.create(f"t{number}", 1_500)
+        nodes.until(lambda: all(nodes.owner(f"t{number}") for number in range(3)), "they are owned")
+        assert {nodes.owner(f"t{number}") for number in range(3)} == set(nodes)
+        for http, partitions in ((small, 1), (larger, 3_000)):
+            refused = http.json("POST", "/v1/topics", {"name": "more", "partitions": partitions})
+            assert (refused.status, refused.error_code) == (403, "cap_reached")
+        # What there is, is taken over all the same, also by a node whose own settings would not have had it made.
+        nodes["n2"].kill()
+        for number in range(3):
+            nodes.until(lambda number=number: nodes.owner(f"t{number}", "n1") == "n1", "it is taken over")
+            until(lambda number=number: small.publish(f"t{number}", {"value": "v" * 300_000}).status == 200)
+        nodes["n1"].kill()
+        nodes["n1"].start()
+        nodes.until(lambda: small.publish("t0", {"value": "x"}).status == 200, "its state has room for a start")
