@@ -1,5 +1,6 @@
 """A topic whose table cannot be written: the others go on, its own records stay readable, and land in the end."""
 
+import contextlib
 import random
 import time
 from pathlib import Path
@@ -174,8 +175,9 @@ def test_the_others_go_on_beside_requests_that_segments_have_no_room_for(make_se
     publish_until(wire, "good", ledgers["good"], None, 30 * MIB)
     said = server.log_path.read_text()
     assert "records carried forward" in said and "cannot be carried forward" not in said
-    sizes = [path.stat().st_size for path in (server.data_dir / "wal").glob("*.wal")]
-    assert max(sizes) > 2 * MIB and sum(sizes) <= (12 + 5) * MIB, sizes
+    sizes = file_sizes(server.data_dir / "wal")
+    # What is carried is there twice until the former copy is let go of.
+    assert max(sizes) > 2 * MIB and sum(sizes) <= (12 + 6) * MIB, sizes
     for topic, ledger in ledgers.items():
         check(read_api(wire, topic, 1), ledger)
     server.kill()
@@ -223,6 +225,15 @@ def test_records_that_cannot_even_be_carried_forward_are_named_and_not_all_the_t
     refused = wire.raw("POST", "/v1/topics/bad/records", arrow_body(["x"]), **ARROW)
     assert refused.status == 503
     assert int(refused.headers["Retry-After"]) > 0
+
+
+def file_sizes(folder: Path) -> list[int]:
+    """In bytes, of segments that may be given up meanwhile."""
+    sizes = []
+    for path in folder.glob("*.wal"):
+        with contextlib.suppress(FileNotFoundError):
+            sizes.append(path.stat().st_size)
+    return sizes
 
 
 def flip_first_filler(server: ServerProcess) -> None:
