@@ -159,7 +159,8 @@ def _wrong(beat: Beat) -> tuple[KafkaError, str] | None:
         return KafkaError.INVALID_REQUEST, "the epoch -2 is for members with a group.instance.id"
     if beat.epoch != JOINS and not beat.member_id:
         return KafkaError.INVALID_REQUEST, "a heartbeat has the id of its member"
-    if beat.epoch == JOINS and not (beat.topics or beat.pattern):
+    # Of none at all: a client that matches names itself has found none yet, and says so once there is one.
+    if beat.epoch == JOINS and beat.topics is None and not beat.pattern:
         return KafkaError.INVALID_REQUEST, "a join names what it wants to read: topics, or a regular expression"
     if len(beat.topics or ()) > TOPICS_MAX:
         return KafkaError.INVALID_REQUEST, f"a member names {TOPICS_MAX} topics at most"

@@ -214,6 +214,26 @@ def test_what_makes_no_sense_is_refused(both: Both, made: Any, topic: str, group
 
 
 @pytest.mark.rule("KF18")
+def test_who_has_found_no_topic_yet_joins_and_gets_those_that_it_finds(
+    both: Both, made: Any, topic: str, group: str
+) -> None:
+    """Java's client matches names itself, where it is given a pattern of Java's."""
+    a = made()
+    nothing = {"subscribed_topic_names": [], "rebalance_timeout_ms": 30_000, "topic_partitions": []}
+    assert a.beat(**nothing)["error_code"] == 0
+    assert a.epoch > 0
+    assert a.held == set()
+    assert a.beat()["error_code"] == 0
+    assert a.beat(topic)["error_code"] == 0
+    assert a.held == every(topic)
+    assert a.beat(**nothing)["error_code"] == 0
+    a.beat()
+    assert a.held == set()
+    [shown] = a.tape.ask(DESCRIBE, 1, group_ids=[group])["groups"]
+    assert [each["subscribed_topic_names"] for each in shown["members"]] == [[]]
+
+
+@pytest.mark.rule("KF18")
 def test_members_over_http_and_of_kafka_share_one_group(both: Both, made: Any, topic: str, group: str) -> None:
     http, _, _ = both
     a = made()
