@@ -3,6 +3,7 @@
 Those that Kafka has no name for are called `silt.` and their own; those of Kafka that mean nothing here are refused.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -12,6 +13,11 @@ from siltlog.infra.settings.topic_config import SETTINGS, UNLIMITED, Source, Top
 OWN_PREFIX = "silt."
 _LARGEST = 2**53
 """From here on Kafka's limits are none: its own default of a limit is 2^63 - 1."""
+_KAFKAS_LARGEST = 2**63 - 1
+_WITHOUT_END = frozenset(("delete.retention.ms", "min.compaction.lag.ms"))
+"""Times that Kafka takes up to its largest number: the largest of ours is as good as for ever, too."""
+_NUMBER = re.compile(r"[+-]?\d{1,1000}")
+"""Of more digits Python makes no number."""
 _NAMES = {
     "cleanup.policy": "cleanup.policy",
     "compression.type": "compression",
@@ -28,12 +34,11 @@ _NAMES = {
 _VALUES = {
     "timestamp.type": {"CreateTime": "create", "LogAppendTime": "append"},
     "compression": {"uncompressed": "none"},
-    "cleanup.policy": {"delete,compact": "compact,delete"},
 }
 KAFKAS_OWN: Mapping[str, Value] = {"partitioner": "murmur2"}
 """What a topic has that a client of Kafka makes, unless it says otherwise: most of them place keys so."""
 _AS_CLIENT_SENDS = "producer"
-"""The value of compression.type that asks for none in particular."""
+"""The value of compression.type that asks for none in particular, and Kafka's default."""
 SET, PUT_BACK, ADD, TAKE_AWAY = 0, 1, 2, 3
 """What is done to a setting; the last two to one that is a list."""
 _LIST = "cleanup.policy"
@@ -103,7 +108,7 @@ def replaced_settings(given: Mapping[str, str | None], config: TopicConfig) -> d
 def told_settings(config: TopicConfig) -> Iterator[Told]:
     """Yields all settings of a topic by Kafka's names, then those that only we have."""
     for name, own in (*_NAMES.items(), *((OWN_PREFIX + only, only) for only in _only_ours())):
-        layers = tuple((source, _text(own, value)) for value, source in config.layers(own))
+        layers = tuple((source, _text(own, value, source)) for value, source in config.layers(own))
         source, text = layers[0]
         setting = SETTINGS[own]
         yield Told(name, text, source, setting.kind == "int", own == _LIST, setting.meaning, layers)
@@ -116,9 +121,12 @@ _FRESH = TopicConfig({})
 
 def _changed(edits: Iterable[Edit], config: TopicConfig) -> Iterator[tuple[str, Value | None]]:
     for name, operation, text in edits:
-        if operation == PUT_BACK and (name in THROTTLES or name in _FIXED):
+        if operation == PUT_BACK and name in THROTTLES:
             continue
-        if operation == SET and name in _FIXED and text == _FIXED[name][0]:
+        if name in _FIXED:
+            value, why = _FIXED[name]
+            if operation != PUT_BACK and (operation, text) != (SET, value):
+                raise problem("invalid_config", f"the setting {name} is {value} and has no other value: {why}")
             continue
         own = _own_name(name)
         if operation == PUT_BACK or (name == "compression.type" and text == _AS_CLIENT_SENDS):
@@ -152,19 +160,28 @@ def _own_name(name: str) -> str:
     return own
 
 
-def _text(own: str, value: Value) -> str:
+def _text(own: str, value: Value, source: Source) -> str:
+    if own == "compression" and source == "default":
+        return _AS_CLIENT_SENDS
+    if own in _WITHOUT_END and value == _LARGEST - 1:
+        return str(_KAFKAS_LARGEST)
     theirs = {ours: kafkas for kafkas, ours in _VALUES.get(own, {}).items()}
-    return str(value) if own == _LIST else theirs.get(str(value), str(value))
+    return theirs.get(str(value), str(value))
 
 
 def _value(own: str, text: str) -> Value:
+    if own == _LIST:
+        return ",".join(sorted(set(text.split(","))))
     if SETTINGS[own].kind != "int":
         return _VALUES.get(own, {}).get(text, text)
-    try:
-        number = int(text)
-    except ValueError:
-        raise problem("invalid_config", f"{own} must be a whole number, not {text[:100]!r}") from None
-    return UNLIMITED if number >= _LARGEST and SETTINGS[own].minimum == UNLIMITED else number
+    number = int(text) if _NUMBER.fullmatch(text) else None
+    if number is None or number > _KAFKAS_LARGEST:
+        raise problem("invalid_config", f"{own} must be a whole number, not {text[:100]!r}")
+    if number < _LARGEST:
+        return number
+    if own in _WITHOUT_END:
+        return _LARGEST - 1
+    return UNLIMITED if SETTINGS[own].minimum == UNLIMITED else number
 
 
 def _only_ours() -> list[str]:

@@ -42,13 +42,43 @@ def test_what_means_nothing_here_is_refused(name: str) -> None:
 
 def test_what_is_as_it_is_has_no_other_value() -> None:
     assert own_settings({"min.insync.replicas": "1"}) == own_settings({"min.insync.replicas": None}) == {}
-    with pytest.raises(ConfigError, match="means nothing here"):
+    with pytest.raises(ConfigError, match=r"is 1 and has no other value: .*object store"):
         own_settings({"min.insync.replicas": "2"})
 
 
-def test_a_number_that_is_none_is_refused() -> None:
-    with pytest.raises(ConfigError, match="must be a whole number"):
-        own_settings({"retention.ms": "a week"})
+@pytest.mark.parametrize("text", ["a week", "", "1_000", "9223372036854775808", "1" * 5_000])
+def test_a_number_that_is_none_is_refused(text: str) -> None:
+    for name in ("retention.ms", "delete.retention.ms"):
+        with pytest.raises(ConfigError, match="must be a whole number"):
+            own_settings({name: text})
+
+
+@pytest.mark.parametrize("name", ["delete.retention.ms", "min.compaction.lag.ms"])
+def test_the_largest_number_of_kafka_is_ours_and_reads_back(name: str) -> None:
+    largest = "9223372036854775807"
+    taken = own_settings({name: largest})
+    assert taken == {name: 2**53 - 1}
+    told = {each.name: each.value for each in told_settings(TopicConfig(taken))}
+    assert told[name] == largest
+    assert own_settings({name: "9007199254740990"}) == {name: 2**53 - 2}
+
+
+def test_a_policy_may_come_in_any_order_and_twice() -> None:
+    for text, policy in (("delete,compact", "compact,delete"), ("compact,compact", "compact"), ("delete", "delete")):
+        assert own_settings({"cleanup.policy": text}) == {"cleanup.policy": policy}
+    for text in ("", "delete,", "delete,gone"):
+        with pytest.raises(ConfigError, match=r"cleanup\.policy must be one of"):
+            TopicConfig(own_settings({"cleanup.policy": text}))
+
+
+def test_compression_that_nobody_chose_is_as_the_producer_sends_it() -> None:
+    def told(config: TopicConfig) -> list[str]:
+        [found] = [each for each in told_settings(config) if each.name == "compression.type"]
+        return [found.value, *(text for _, text in found.layers)]
+
+    assert told(TopicConfig(own_settings({"compression.type": "producer"}))) == ["producer"] * 2
+    assert told(TopicConfig(own_settings({"compression.type": "zstd"}))) == ["zstd", "zstd", "producer"]
+    assert told(TopicConfig({}, {"compression": "none"})) == ["uncompressed", "uncompressed", "producer"]
 
 
 def test_every_setting_is_told_and_what_is_told_is_taken() -> None:
@@ -59,4 +89,5 @@ def test_every_setting_is_told_and_what_is_told_is_taken() -> None:
     assert (told["retention.ms"].value, told["retention.ms"].source) == ("5", "topic")
     assert (told["message.timestamp.type"].value, told["silt.flush.ms"].source) == ("LogAppendTime", "server")
     taken = own_settings({each.name: each.value for each in told.values()})
-    assert taken == {name: config[name] for name in SETTINGS}
+    # What was not chosen stays so.
+    assert taken == {name: config[name] for name in SETTINGS if name != "compression"}
