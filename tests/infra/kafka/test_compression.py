@@ -47,6 +47,24 @@ def test_what_is_broken_is_refused(codec: int) -> None:
             inflated(memoryview(broken), codec, 10_000_000)
 
 
+@pytest.mark.parametrize("rest", [bytes(1), bytes(9), b"rest", b"\x1f"])
+def test_what_follows_a_stream_of_gzip_is_passed_over_as_kafkas_brokers_do(rest: bytes) -> None:
+    data = memoryview(by_arrow(LARGE, GZIP) + rest)
+    assert inflated(data, GZIP, len(LARGE)) == LARGE
+    with pytest.raises(OverflowError):
+        inflated(data, GZIP, len(LARGE) - 1)
+    with pytest.raises(OverflowError):
+        inflated(memoryview(by_arrow(bytes(50_000_000), GZIP) + rest), GZIP, 0)
+
+
+def test_streams_of_gzip_follow_each_other_and_none_of_them_is_broken() -> None:
+    stream = by_arrow(b"abc", GZIP)
+    assert inflated(memoryview(stream * 3), GZIP, 9) == b"abc" * 3
+    for broken in (stream + stream[:-3], stream + stream[:2], stream[:-1]):
+        with pytest.raises(ValueError, match="its records are not gzip"):
+            inflated(memoryview(broken), GZIP, 9)
+
+
 def test_a_bomb_is_inflated_to_the_limit_only() -> None:
     for codec in STREAMED:
         bomb = memoryview(by_arrow(bytes(50_000_000), codec))
