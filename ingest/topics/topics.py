@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -351,14 +351,8 @@ class Topics:
         self._logger.info("topic deleted", topic=name, topic_id=topic.topic_id)
 
     def _check_free(self, name: str) -> None:
-        for known in self._log.topic_logs.elsewhere():
-            if known != name and known.lower() == name.lower():
-                raise _differs_by_case(known, name)
-        for topic in self._log.topics():
-            if topic.name == name:
-                raise _exists(name)
-            if topic.name.lower() == name.lower():
-                raise _differs_by_case(topic.name, name)
+        check_free(name, (known for known in self._log.topic_logs.elsewhere() if known != name))
+        check_free(name, (topic.name for topic in self._log.topics()))
 
 
 class AutoCreate:
@@ -376,6 +370,15 @@ class AutoCreate:
 
     async def make(self, name: str, grant: Grant, config: Mapping[str, Value] = NO_SETTINGS) -> TopicLog:
         return await self._topics.ensure(name, self._partitions, room_of(self._seen, grant), config)
+
+
+def check_free(name: str, there: Iterable[str]) -> None:
+    """Raises TopicExists where there is a topic of that name, or of one that differs from it only by case."""
+    for known in there:
+        if known == name:
+            raise _exists(name)
+        if known.lower() == name.lower():
+            raise _differs_by_case(known, name)
 
 
 def _differs_by_case(known: str, name: str) -> SiltlogError:

@@ -19,7 +19,12 @@ CREATED = 201
 """The status by which HTTP answers what makes a topic."""
 GROUP, TRANSACTION = 0, 1
 """What a coordinator is asked for."""
+BROKERS, CONTROLLERS = 1, 2
+"""What is asked for of a cluster."""
+_NO_CONTROLLER = "there are no controllers here: give the address as --bootstrap-server, not as --bootstrap-controller"
 NO_ID = bytes(16)
+NULL_IS_ALL_SINCE = 1
+"""Before, no list could be null, and an empty one was of all topics."""
 BY_ID_SINCE = 12
 """Since then topics may be asked for by their ids."""
 _COORDINATORS_SINCE = 4
@@ -50,7 +55,7 @@ class Described:
 
     async def metadata(self, call: Call) -> Answer:
         wanted = call.body["topics"]
-        if wanted is None:
+        if wanted is None or (not wanted and call.version < NULL_IS_ALL_SINCE):
             grant = call.session.granted
             seen = set(grant.sees("topic", [topic.name for topic in self._log.topics()]))
             topics = [self._topic(topic) async for topic in in_turns(self._log.topics()) if topic.name in seen]
@@ -74,11 +79,15 @@ class Described:
         }
 
     async def describe_cluster(self, call: Call) -> Answer:
+        asked = call.body["endpoint_type"]
+        if asked != BROKERS:
+            code = KafkaError.MISMATCHED_ENDPOINT_TYPE if asked == CONTROLLERS else KafkaError.UNSUPPORTED_ENDPOINT_TYPE
+            return {"error_code": code, "error_message": _NO_CONTROLLER, "cluster_id": "", "brokers": []}
         return {
             **_cluster_operations(call),
             "cluster_id": self._cluster_id,
             "controller_id": self._leaders.own_id(),
-            "endpoint_type": call.body["endpoint_type"],
+            "endpoint_type": BROKERS,
             "brokers": [
                 {"broker_id": broker.node_id, "host": broker.host, "port": broker.port, "rack": broker.rack}
                 for broker in self._leaders.brokers(call.session.connection.own_address)

@@ -80,8 +80,11 @@ class Publishes:
                 if not name:
                     error = Rejected(KafkaError.UNKNOWN_TOPIC_ID, "there is no topic with this id")
             if error is None:
-                error = call.session.refusal(_OPERATION, "write", name)
-                if error is None and not self._leads(name):
+                refusal = call.session.refusal(_OPERATION, "write", name)
+                if refusal is not None:
+                    told = call.session.without_name(refusal, name) if has_ids else refusal.detail
+                    error = Rejected(kafka_error(refusal), told)
+                elif not self._leads(name):
                     error = Rejected(KafkaError.NOT_LEADER_OR_FOLLOWER, f"another node leads the topic {name}")
             # Taken out: the fields are there until the answer, and the frame need not be.
             found += [

@@ -139,6 +139,11 @@ class Session:
             return error
         return None
 
+    def without_name(self, refusal: SiltlogError, topic: str) -> str:
+        """The sentence of a refusal for who named a topic by its id: of one that he may not see no name is told."""
+        may_know = self.granted.may("describe", "topic", topic)
+        return refusal.detail if may_know else f"{self.granted.principal} has no right to the topic with this id"
+
     async def charged(self, topic: str | None = None, *, reads: bool = False) -> Meter | None:
         """Returns once the quotas let a request pass; gives what counts the bytes of its answer, where it `reads`.
 

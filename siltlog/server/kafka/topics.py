@@ -1,5 +1,6 @@
 """CreateTopics and DeleteTopics."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,13 +11,13 @@ from siltlog.infra.kafka.errors import KafkaError, kafka_error
 from siltlog.infra.settings.topic_config import TopicConfig, validated_partitions
 from siltlog.ingest.topics.kafka_settings import KAFKAS_OWN, own_settings
 from siltlog.ingest.topics.room import room_of
-from siltlog.ingest.topics.topics import PARTITIONS_DEFAULT, Topics
+from siltlog.ingest.topics.topics import PARTITIONS_DEFAULT, Topics, check_free
 from siltlog.server.kafka.admin.assignments import UNSAID, Misassigned, by_partition, leader_of
 from siltlog.server.kafka.admin.configs import told_configs
 from siltlog.server.kafka.at_owner import AtOwner, Change
 from siltlog.server.kafka.call import Answer, Call
 from siltlog.server.kafka.leaders import Leaders, numbers
-from siltlog.server.kafka.metadata import CREATED
+from siltlog.server.kafka.metadata import CREATED, NO_ID
 from siltlog.server.kafka.topic_ids import TopicIds, id_bytes
 
 _DELETED = 204
@@ -24,6 +25,8 @@ _DELETED = 204
 _AS_SERVER_SAYS = -1
 _IDS_SINCE = 6
 _REPLICAS = 1
+_TWICE = "the topic is named twice: name it once"
+_NAME_OR_ID = "a topic is named by its name or its id: send one of them"
 _BOTH = "an assignment of replicas says how many partitions and replicas there are: leave both counts at -1"
 
 
@@ -47,11 +50,15 @@ class TopicsKept:
         self._partitions = auto_create_partitions or PARTITIONS_DEFAULT
 
     async def create(self, call: Call) -> Answer:
+        wanted = call.body["topics"]
+        times = Counter(each["name"] for each in wanted)
         answers = []
-        for wanted in call.body["topics"]:
-            name = wanted["name"]
+        for name, each in {each["name"]: each for each in wanted}.items():
+            if times[name] > 1:
+                answers.append(_refused(name, KafkaError.INVALID_REQUEST, _TWICE))
+                continue
             try:
-                answers.append(await self._create(call, wanted))
+                answers.append(await self._create(call, each))
             except SiltlogError as error:
                 answers.append(_refused(name, kafka_error(error), error.detail))
         return {"topics": answers}
@@ -78,10 +85,14 @@ class TopicsKept:
         except SiltlogError as error:
             return _refused(name, KafkaError.INVALID_PARTITIONS, error.detail)
         config = {**KAFKAS_OWN, **own_settings({entry["name"]: entry["value"] for entry in wanted["configs"]})}
+        room = room_of(lambda: self._log, call.session.granted)
         if call.body["validate_only"]:
-            return _made(name, bytes(16), partitions, TopicConfig(config))
+            made = _made(name, bytes(16), partitions, TopicConfig(config))
+            check_free(name, (*self._log.opening(), *(topic.name for topic in self._log.topics())))
+            if room is not None:
+                room(partitions)
+            return made
         async with call.session.changing("createTopic", f"topic/{name}", CREATED):
-            room = room_of(lambda: self._log, call.session.granted)
             topic = await self._topics.create(name, partitions, config, room, node)
         return _made(name, id_bytes(topic.topic_id), partitions, topic.config)
 
@@ -94,27 +105,36 @@ class TopicsKept:
     async def delete(self, call: Call) -> Answer:
         wanted = call.body["topics"]
         if call.version < _IDS_SINCE:
-            wanted = [{"name": name, "topic_id": bytes(16)} for name in call.body["topic_names"]]
+            wanted = [{"name": name, "topic_id": NO_ID} for name in call.body["topic_names"]]
         known = self._ids.names(each["topic_id"] for each in wanted if each["name"] is None)
-        return {"responses": [await self._delete(call, each["name"], each["topic_id"], known) for each in wanted]}
+        times = Counter((each["name"], each["topic_id"]) for each in wanted)
+        responses = []
+        for (name, topic_id), count in times.items():
+            answer = {"name": name, "topic_id": topic_id}
+            if count > 1:
+                answer |= {"error_code": KafkaError.INVALID_REQUEST, "error_message": _TWICE}
+            elif (name is None) == (topic_id == NO_ID):
+                answer |= {"error_code": KafkaError.INVALID_REQUEST, "error_message": _NAME_OR_ID}
+            else:
+                answer |= await self._delete(call, name, topic_id, known)
+            responses.append(answer)
+        return {"responses": responses}
 
     async def _delete(
-        self, call: Call, name: str | None, topic_id: bytes, known: Mapping[bytes, str]
+        self, call: Call, asked: str | None, topic_id: bytes, known: Mapping[bytes, str]
     ) -> dict[str, Any]:
-        answer = {"name": name, "topic_id": topic_id}
+        name = known.get(topic_id) if asked is None else asked
         if name is None:
-            name = known.get(topic_id)
-            if name is None:
-                return {**answer, "error_code": KafkaError.UNKNOWN_TOPIC_ID}
-        error = call.session.refusal("deleteTopic", "delete", name)
-        if error is None:
-            try:
-                await self._delete_at_owner(call, name)
-            except SiltlogError as failed:
-                error = failed
-        if error is not None:
-            return {**answer, "error_message": error.detail, "error_code": kafka_error(error)}
-        return {**answer, "name": name, "error_code": KafkaError.NONE}
+            return {"error_code": KafkaError.UNKNOWN_TOPIC_ID}
+        refusal = call.session.refusal("deleteTopic", "delete", name)
+        if refusal is not None:
+            told = call.session.without_name(refusal, name) if asked is None else refusal.detail
+            return {"error_message": told, "error_code": kafka_error(refusal)}
+        try:
+            await self._delete_at_owner(call, name)
+        except SiltlogError as error:
+            return {"error_message": error.detail, "error_code": kafka_error(error)}
+        return {"name": name, "error_code": KafkaError.NONE}
 
     async def _delete_at_owner(self, call: Call, name: str) -> None:
         change = Change(name, "deleteTopic", "DELETE", _DELETED)

@@ -1,6 +1,7 @@
 """The server knows who may do what by Kafka's protocol: SASL PLAIN, certificates, quotas, what is recorded."""
 
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -105,6 +106,27 @@ def test_before_a_login_nothing_is_answered_but_how_to_log_in(
         tape.send(key, version, **body)
         assert tape.is_closed()
     assert secured.admin.read("allowed") == [] or key != PRODUCE
+
+
+@pytest.mark.rule("KF12")
+def test_who_may_not_see_a_topic_does_not_learn_its_name_by_its_id(secured: Secured) -> None:
+    topic_id = uuid.UUID(secured.admin.get("/v1/topics/other").json["topic_id"]).bytes
+    _, blind = secured.key("blind", ("producer", "allowed"))
+    _, sees = secured.key("sees", ("producer", "allowed"))
+    secured.allow("sees-other", "key:sees", "topic", "other", "describe")
+    parts = [{"index": 0, "records": batch(b"x")}]
+    for caller in (blind, sees):
+        assert caller.token is not None
+        with Tape(bootstrap_of(secured.server)) as tape:
+            assert login(tape, caller.token)["error_code"] == 0
+            data = [{"topic_id": topic_id, "partition_data": parts}]
+            told = the_part(tape.ask(PRODUCE, 13, acks=-1, timeout_ms=1_000, topic_data=data))
+            [deleted] = tape.ask(20, 6, topics=[{"name": None, "topic_id": topic_id}], timeout_ms=1_000)["responses"]
+        for answer in (told, deleted):
+            assert answer["error_code"] == KafkaError.TOPIC_AUTHORIZATION_FAILED
+            assert ("other" in answer["error_message"]) == (caller is sees)
+            assert "no right to" in answer["error_message"]
+    assert secured.admin.get("/v1/topics/other").status == 200
 
 
 @pytest.mark.rule("KF11")

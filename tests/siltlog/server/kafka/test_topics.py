@@ -126,6 +126,59 @@ def test_what_is_only_looked_at_is_not_made(both: tuple[Http, str, Any], admin: 
     assert http.get("/v1/topics/tried").status == 404
 
 
+def test_what_could_not_be_made_is_not_said_to_be_possible(both: tuple[Http, str, Any], admin: AdminClient) -> None:
+    both[0].create("looked-at")
+    for name, sentence in (("looked-at", "already"), ("Looked-At", "only by case")):
+        [made] = admin.create_topics([NewTopic(name, 2, 1)], validate_only=True).values()
+        with pytest.raises(KafkaException, match=sentence) as failed:
+            made.result()
+        assert failed.value.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
+
+
+def test_a_request_that_names_a_topic_twice_neither_makes_nor_deletes_it(both: tuple[Http, str, Any]) -> None:
+    http, bootstrap, _ = both
+    http.create("kept-by-two")
+    fields = {"num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+    wanted = [{"name": name, **fields} for name in ("made-by-two", "made-by-one", "made-by-two")]
+    with Tape(bootstrap) as tape:
+        made = tape.ask(19, 5, topics=wanted)["topics"]
+        deleted = tape.ask(20, 5, topic_names=["kept-by-two", "kept-by-two"], timeout_ms=10_000)["responses"]
+    told = {each["name"]: each["error_code"] for each in made}
+    assert told == {"made-by-two": KafkaError.INVALID_REQUEST, "made-by-one": KafkaError.NONE}
+    assert [each["error_code"] for each in deleted] == [KafkaError.INVALID_REQUEST]
+    there = [http.get(f"/v1/topics/{name}").status for name in ("made-by-two", "made-by-one", "kept-by-two")]
+    assert there == [404, 200, 200]
+
+
+def test_a_topic_is_deleted_by_its_name_or_its_id_and_not_by_both(both: tuple[Http, str, Any]) -> None:
+    """Who names the id means that topic, and none that was made again under its name."""
+    http, bootstrap, _ = both
+    http.create("by-both")
+    topic_id = uuid.UUID(http.get("/v1/topics/by-both").json["topic_id"]).bytes
+    with Tape(bootstrap) as tape:
+        for name, by in (("by-both", bytes(range(16))), ("by-both", topic_id), (None, bytes(16))):
+            [answer] = tape.ask(20, 6, topics=[{"name": name, "topic_id": by}])["responses"]
+            assert answer["error_code"] == KafkaError.INVALID_REQUEST
+            assert http.get("/v1/topics/by-both").status == 200
+        [answer] = tape.ask(20, 6, topics=[{"name": None, "topic_id": topic_id}])["responses"]
+    assert (answer["error_code"], answer["name"]) == (KafkaError.NONE, "by-both")
+    assert http.get("/v1/topics/by-both").status == 404
+
+
+@pytest.mark.parametrize(("version", "topics"), [(0, []), (1, None), (12, None)])
+def test_all_topics_are_asked_for_as_each_version_does(
+    both: tuple[Http, str, Any], version: int, topics: list[Any] | None
+) -> None:
+    http, bootstrap, _ = both
+    name = f"one-of-all-{version}"
+    http.create(name)
+    with Tape(bootstrap) as tape:
+        found = tape.ask(3, version, topics=topics)["topics"]
+        none = tape.ask(3, 1, topics=[])["topics"]
+    assert name in [each["name"] for each in found]
+    assert none == []
+
+
 def test_the_broker_has_no_settings_here_and_what_is_no_topic_has_none(both: tuple[Http, str, Any]) -> None:
     _, bootstrap, _ = both
     resources = [
@@ -145,6 +198,20 @@ def test_the_broker_has_no_settings_here_and_what_is_no_topic_has_none(both: tup
             KafkaError.UNKNOWN_TOPIC_ID,
             KafkaError.UNKNOWN_TOPIC_OR_PARTITION,
         ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"), [(2, KafkaError.MISMATCHED_ENDPOINT_TYPE), (9, KafkaError.UNSUPPORTED_ENDPOINT_TYPE)]
+)
+def test_who_asks_for_controllers_is_told_that_there_are_none(
+    both: tuple[Http, str, Any], asked: int, code: KafkaError
+) -> None:
+    with Tape(both[1]) as tape:
+        told = tape.ask(60, 1, endpoint_type=asked)
+        assert (told["error_code"], told["brokers"]) == (code, [])
+        assert "--bootstrap-server" in told["error_message"]
+        found = tape.ask(60, 1, endpoint_type=1)
+    assert (found["error_code"], len(found["brokers"]), found["endpoint_type"]) == (KafkaError.NONE, 1, 1)
 
 
 @pytest.mark.parametrize("name", [None, ""])
