@@ -177,7 +177,8 @@ class ClassicGroups:
         actor: Actor | None,
     ) -> Synced:
         """Returns once the leader has shared out; `assignments` are its word. None: what the client does not say."""
-        if sum(len(assignment) for _, assignment in assignments) > ASSIGNMENTS_BYTES_MAX:
+        size = sum(len(assignment) for _, assignment in assignments)
+        if len(assignments) > MEMBERS_MAX or size > ASSIGNMENTS_BYTES_MAX:
             return Synced(KafkaError.INVALID_REQUEST)
         told = [(member, _text(given), assigned_partitions(given)) for member, given in assignments]
         body = {**speaker.fields(), "assignments": told, **fields_of(actor)}

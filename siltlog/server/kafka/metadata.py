@@ -97,8 +97,8 @@ class Described:
     async def find_coordinator(self, call: Call) -> Answer:
         if call.version < _COORDINATORS_SINCE:
             return self._coordinator(call, call.body["key"])
-        keys = dict.fromkeys(call.body["coordinator_keys"])
-        return {"coordinators": [{"key": key, **self._coordinator(call, key)} for key in keys]}
+        keys = in_turns(dict.fromkeys(call.body["coordinator_keys"]))
+        return {"coordinators": [{"key": key, **self._coordinator(call, key)} async for key in keys]}
 
     def _coordinator(self, call: Call, key: str) -> dict[str, Any]:
         refused = self._refused(call, key)

@@ -18,7 +18,7 @@ from siltlog.server.kafka.connection import Ended
 from siltlog.server.kafka.leaders import Leaders, current_leader, endpoints
 from siltlog.server.kafka.session import slowed
 from siltlog.server.kafka.topic_ids import TopicIds
-from siltlog.server.kafka.turns import in_turns
+from siltlog.server.kafka.turns import Turns
 
 TOPIC_ID_SINCE = 13
 ZSTD_SINCE = 10
@@ -147,12 +147,12 @@ class Reads:
             return found
 
     async def list_offsets(self, call: Call) -> Answer:
-        topics = []
-        for topic in call.body["topics"]:
+        topics, turns = [], Turns()
+        async for topic in turns.over(call.body["topics"]):
             name = topic["name"]
             refusal = call.session.refusal("listOffsets", "describe", name)
             parts = []
-            async for part in in_turns(topic["partitions"]):
+            async for part in turns.over(topic["partitions"]):
                 answer: dict[str, Any] = {"partition_index": part["partition_index"]}
                 if refusal is not None:
                     answer["error_code"] = kafka_error(refusal)
@@ -172,12 +172,12 @@ class Reads:
         return {"error_code": found.error, **told}
 
     async def offset_for_leader_epoch(self, call: Call) -> Answer:
-        topics = []
-        for topic in call.body["topics"]:
+        topics, turns = [], Turns()
+        async for topic in turns.over(call.body["topics"]):
             name = topic["topic"]
             refusal = call.session.refusal("listOffsets", "describe", name)
             parts = []
-            async for part in in_turns(topic["partitions"]):
+            async for part in turns.over(topic["partitions"]):
                 answer: dict[str, Any] = {"partition": part["partition"]}
                 error = KafkaError.NONE if refusal is None else kafka_error(refusal)
                 if not error:

@@ -19,6 +19,7 @@ from siltlog.server.kafka.call import Answer, Call
 from siltlog.server.kafka.leaders import Leaders, numbers
 from siltlog.server.kafka.metadata import CREATED, NO_ID
 from siltlog.server.kafka.topic_ids import TopicIds, id_bytes
+from siltlog.server.kafka.turns import CHANGES_A_TURN, in_turns
 
 _DELETED = 204
 """The status by which HTTP answers it."""
@@ -53,17 +54,23 @@ class TopicsKept:
         wanted = call.body["topics"]
         times = Counter(each["name"] for each in wanted)
         answers = []
-        for name, each in {each["name"]: each for each in wanted}.items():
+        there: Mapping[str, str] = {}
+        if call.body["validate_only"]:
+            known = (*self._log.opening(), *(topic.name for topic in self._log.topics()))
+            there = {name.lower(): name for name in known}
+        once = {each["name"]: each for each in wanted}
+        async for name, each in in_turns(once.items(), CHANGES_A_TURN):
             if times[name] > 1:
                 answers.append(_refused(name, KafkaError.INVALID_REQUEST, _TWICE))
                 continue
             try:
-                answers.append(await self._create(call, each))
+                answers.append(await self._create(call, each, there))
             except SiltlogError as error:
                 answers.append(_refused(name, kafka_error(error), error.detail))
         return {"topics": answers}
 
-    async def _create(self, call: Call, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    async def _create(self, call: Call, wanted: Mapping[str, Any], there: Mapping[str, str]) -> dict[str, Any]:
+        """`there` has the topics that there are, by their names in small letters, where it is only looked at."""
         name, count = wanted["name"], wanted["num_partitions"]
         refusal = call.session.refusal("createTopic", "create", name)
         if refusal is not None:
@@ -88,7 +95,7 @@ class TopicsKept:
         room = room_of(lambda: self._log, call.session.granted)
         if call.body["validate_only"]:
             made = _made(name, bytes(16), partitions, TopicConfig(config))
-            check_free(name, (*self._log.opening(), *(topic.name for topic in self._log.topics())))
+            check_free(name, [known for known in (there.get(name.lower()),) if known is not None])
             if room is not None:
                 room(partitions)
             return made
@@ -109,7 +116,7 @@ class TopicsKept:
         known = self._ids.names(each["topic_id"] for each in wanted if each["name"] is None)
         times = Counter((each["name"], each["topic_id"]) for each in wanted)
         responses = []
-        for (name, topic_id), count in times.items():
+        async for (name, topic_id), count in in_turns(times.items(), CHANGES_A_TURN):
             answer = {"name": name, "topic_id": topic_id}
             if count > 1:
                 answer |= {"error_code": KafkaError.INVALID_REQUEST, "error_message": _TWICE}

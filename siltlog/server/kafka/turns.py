@@ -7,11 +7,26 @@ from typing import TypeVar
 from siltlog.infra.limits import TURN_ITEMS
 
 T = TypeVar("T")
+CHANGES_A_TURN = 32
+"""What changes a topic, or would, takes longer than to tell of one."""
 
 
-async def in_turns(things: Iterable[T], items: int = TURN_ITEMS) -> AsyncIterator[T]:
+class Turns:
+    """The turns of one request, whose things may lie within each other, such as partitions of topics."""
+
+    def __init__(self, items: int = TURN_ITEMS) -> None:
+        """Others have the event loop after as many `items`."""
+        self._items = items
+        self._taken = 0
+
+    async def over(self, things: Iterable[T]) -> AsyncIterator[T]:
+        for each in things:
+            yield each
+            self._taken += 1
+            if self._taken % self._items == 0:
+                await asyncio.sleep(0)
+
+
+def in_turns(things: Iterable[T], items: int = TURN_ITEMS) -> AsyncIterator[T]:
     """Gives each of them, and the event loop to others after as many `items`."""
-    for number, each in enumerate(things, 1):
-        yield each
-        if number % items == 0:
-            await asyncio.sleep(0)
+    return Turns(items).over(things)

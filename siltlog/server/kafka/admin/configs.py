@@ -21,7 +21,7 @@ from siltlog.server.kafka.admin.checked import check_change
 from siltlog.server.kafka.at_owner import AtOwner, Change
 from siltlog.server.kafka.call import Answer, Call
 from siltlog.server.kafka.leaders import Leaders
-from siltlog.server.kafka.turns import in_turns
+from siltlog.server.kafka.turns import CHANGES_A_TURN, in_turns
 
 TOPIC, BROKER = 2, 4
 """The kinds of what settings are asked for."""
@@ -122,7 +122,7 @@ class Configs:
         wanted = call.body["resources"]
         times = Counter((each["resource_type"], each["resource_name"]) for each in wanted)
         responses = []
-        for each in wanted:
+        async for each in in_turns(wanted, CHANGES_A_TURN):
             kind, name = each["resource_type"], each["resource_name"]
             error: SiltlogError | None = None
             try:

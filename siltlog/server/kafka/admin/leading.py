@@ -9,7 +9,7 @@ from siltlog.infra.kafka.errors import KafkaError, kafka_error
 from siltlog.server.kafka.admin.assignments import Misassigned, leader_of
 from siltlog.server.kafka.call import Answer, Call
 from siltlog.server.kafka.leaders import NOBODY, Leaders, destined, numbers
-from siltlog.server.kafka.turns import in_turns
+from siltlog.server.kafka.turns import CHANGES_A_TURN, Turns, in_turns
 
 Move = Callable[[str, str], Awaitable[None]]
 """Has a node own a topic, by both names. Raises SiltlogError."""
@@ -43,10 +43,10 @@ class Leading:
         if wanted is None:
             # As Kafka's brokers: what needs no election is left out where nobody asked for it by name.
             return {"error_code": KafkaError.NONE, "replica_election_results": []}
-        results = []
-        async for each in in_turns(wanted):
-            name, numbers = each["topic"], dict.fromkeys(each["partitions"])
-            found = [{"partition_id": number} | self._elected(call, name, number) for number in numbers]
+        results, turns = [], Turns()
+        async for each in turns.over(wanted):
+            name, numbers = each["topic"], turns.over(dict.fromkeys(each["partitions"]))
+            found = [{"partition_id": number} | self._elected(call, name, number) async for number in numbers]
             results.append({"topic": name, "partition_result": found})
         return {"error_code": KafkaError.NONE, "replica_election_results": results}
 
@@ -71,7 +71,7 @@ class Leading:
     async def reassign(self, call: Call) -> Answer:
         """Topics go to other nodes, as by `silt topic move`."""
         responses = []
-        for each in call.body["topics"]:
+        async for each in in_turns(call.body["topics"], CHANGES_A_TURN):
             refusal: Refusal | None
             try:
                 refusal = await self._reassigned(call, each["name"], each["partitions"])

@@ -15,6 +15,7 @@ from siltlog.server.kafka.admin.checked import check_change
 from siltlog.server.kafka.at_owner import AtOwner, Change
 from siltlog.server.kafka.call import Answer, Call
 from siltlog.server.kafka.leaders import Leaders, destined, numbers
+from siltlog.server.kafka.turns import CHANGES_A_TURN, in_turns
 
 _GROWN = 200
 """The status by which HTTP answers it."""
@@ -34,7 +35,8 @@ class Partitions:
         wanted = call.body["topics"]
         times = Counter(each["name"] for each in wanted)
         results = []
-        for name, each in {each["name"]: each for each in wanted}.items():
+        once = {each["name"]: each for each in wanted}
+        async for name, each in in_turns(once.items(), CHANGES_A_TURN):
             refusal: Refusal | None = (KafkaError.INVALID_REQUEST, "the topic is named twice: name it once")
             if times[name] == 1:
                 try:

@@ -9,7 +9,7 @@ from siltlog.ingest.log.log import Log
 from siltlog.ingest.topics.deletion import LogStarts
 from siltlog.server.kafka.at_owner import AtOwner, Change
 from siltlog.server.kafka.call import Answer, Call
-from siltlog.server.kafka.turns import in_turns
+from siltlog.server.kafka.turns import CHANGES_A_TURN, Turns
 
 ALL = -1
 """In place of an offset: all that there is now."""
@@ -33,12 +33,12 @@ class Deletions:
     async def delete(self, call: Call) -> Answer:
         """Goes through partitions one by one, and begins none any more once its client waits no longer."""
         until = self._now() + call.body["timeout_ms"] / 1000
-        topics = []
-        for topic in call.body["topics"]:
+        topics, turns = [], Turns(CHANGES_A_TURN)
+        async for topic in turns.over(call.body["topics"]):
             name = topic["name"]
             refusal = call.session.refusal("deleteRecords", "delete", name)
             parts: list[dict[str, Any]] = []
-            async for part in in_turns(topic["partitions"]):
+            async for part in turns.over(topic["partitions"]):
                 if refusal is not None:
                     found = {"low_watermark": NOTHING, "error_code": kafka_error(refusal)}
                 elif parts and self._now() >= until:

@@ -31,7 +31,7 @@ from siltlog.infra.records import NO_LEADER_EPOCH
 from siltlog.infra.security.access import Right
 from siltlog.server.kafka.call import Answer, Call
 from siltlog.server.kafka.topic_ids import TopicIds, id_bytes
-from siltlog.server.kafka.turns import in_turns
+from siltlog.server.kafka.turns import Turns, in_turns
 
 TOPIC_ID_SINCE = 10
 GROUPS_SINCE = 8
@@ -79,11 +79,11 @@ class GroupOffsets:
         body = call.body
         group, error = _group(call, body["group_id"], "commitOffsets", "read")
         wanted: dict[tuple[str, int], _Wanted] = {}
-        topics = []
-        async for topic, name in in_turns(self._named(call, body["topics"])):
+        topics, turns = [], Turns()
+        async for topic, name in turns.over(self._named(call, body["topics"])):
             refused = error or (_not_read(call, name) if name is not None else KafkaError.UNKNOWN_TOPIC_ID)
             answers = []
-            async for part in in_turns(topic["partitions"]):
+            async for part in turns.over(topic["partitions"]):
                 answer = {"partition_index": part["partition_index"], "error_code": refused or _wrong(part)}
                 answers.append(answer)
                 if name is not None and not answer["error_code"]:
@@ -205,13 +205,13 @@ class GroupOffsets:
         if error:
             return {"error_code": error, "topics": []}
         wanted = []
-        topics = []
-        async for topic in in_turns(body["topics"]):
+        topics, turns = [], Turns()
+        async for topic in turns.over(body["topics"]):
             name = topic["name"]
             refusal = call.session.refusal("resetGroupOffsets", "describe", name)
             code = KafkaError.NONE if refusal is None else KafkaError.TOPIC_AUTHORIZATION_FAILED
             parts = []
-            async for number in in_turns(dict.fromkeys(part["partition_index"] for part in topic["partitions"])):
+            async for number in turns.over(dict.fromkeys(part["partition_index"] for part in topic["partitions"])):
                 there = code
                 if not there:
                     problem = self._offsets.commit_problem(CommittedOffset(name, number, 0))
