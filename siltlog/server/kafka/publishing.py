@@ -101,9 +101,12 @@ class Publishes:
         for batch in batches:
             if batch.error is None:
                 nbytes[batch.topic] = nbytes.get(batch.topic, 0) + len(batch.records or b"")
+        # The client waits for all of them together.
+        now = asyncio.get_running_loop().time
+        until = now() + timeout_ms / 1000
         for topic, taken in nbytes.items():
             try:
-                await call.session.charged_publish(topic, taken, timeout_ms / 1000)
+                await call.session.charged_publish(topic, taken, until - now())
             except SiltlogError as error:
                 for batch in batches:
                     if batch.topic == topic:
