@@ -149,6 +149,15 @@ def test_the_youngest_are_untouched_and_supersede_nothing(spark: Any, store: Obj
     assert topic.kept() == [2, 4]
 
 
+@pytest.mark.rule("K1")
+def test_the_largest_lag_keeps_all_for_ever(store: ObjectStore) -> None:
+    clock = FakeClock()
+    topic = Prices(store, min_compaction_lag_ms=2**53 - 1)
+    topic.put((b"a", b"1"), (b"a", b"2"))
+    clock.ms += 10_000 * DAY_MS
+    assert keys_plan(store, TOPIC, topic.table.refresh(), clock) == ()
+
+
 @pytest.mark.usefixtures("more_ways")
 @pytest.mark.rule("K4")
 def test_tombstones_stay_for_their_time(spark: Any, store: ObjectStore) -> None:

@@ -94,6 +94,15 @@ def test_expired_tombstones_make_a_partition_due() -> None:
     assert ranges_of(dirty)[0].expired_below == 0
 
 
+def test_the_largest_time_keeps_tombstones_for_ever() -> None:
+    config = TopicConfig({"cleanup.policy": "compact", "delete.retention.ms": 2**53 - 1})
+    marks = {"compacted_0": 20, "tombstones_0": 10, "tombstones-since/0": 0}
+    files = [data_file(0, 0, 10, 100), data_file(0, 10, 10, 100)]
+    assert ranges_of(snapshot_of(files, **marks), config) == []
+    (found,) = ranges_of(snapshot_of(files, **{**marks, "compacted_0": 10}), config)
+    assert found.expired_below == 0
+
+
 @pytest.mark.rule("K1")
 def test_nothing_above_the_horizon_is_looked_through() -> None:
     files = [data_file(0, 0, 10, 1), data_file(0, 10, 10, 1), data_file(0, 20, 10, 1)]
