@@ -74,6 +74,7 @@ class Publishes:
         known = self._ids.names(topic["topic_id"] for topic in topics) if has_ids else {}
         for topic in topics:
             error: Exception | None = None
+            denied = False
             name = topic["name"]
             if has_ids:
                 name = known.get(topic["topic_id"], "")
@@ -83,13 +84,14 @@ class Publishes:
                 refusal = call.session.refusal(_OPERATION, "write", name)
                 if refusal is not None:
                     told = call.session.without_name(refusal, name) if has_ids else refusal.detail
-                    error = Rejected(kafka_error(refusal), told)
+                    error, denied = Rejected(kafka_error(refusal), told), True
                 elif not self._leads(name):
                     error = Rejected(KafkaError.NOT_LEADER_OR_FOLLOWER, f"another node leads the topic {name}")
-            # Taken out: the fields are there until the answer, and the frame need not be.
-            found += [
-                PartitionBatch(name, part["index"], part.pop("records"), error) for part in topic["partition_data"]
-            ]
+            for part in topic["partition_data"]:
+                # Taken out: the fields are there until the answer, and the frame need not be.
+                records = part.pop("records")
+                # Nothing of it is looked at: who may not write could say something about another's sequences.
+                found.append(PartitionBatch(name, part["index"], None if denied else records, error))
         return found
 
     def _leads(self, topic: str) -> bool:

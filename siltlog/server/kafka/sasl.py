@@ -50,7 +50,7 @@ class Sasl(NamedTuple):
 def read_plain(message: bytes) -> Said:
     """Takes the id of an API key as the user, and the key as the password. Raises Refused `unauthenticated`."""
     try:
-        _, user, password = message.decode().split("\0")
+        as_whom, user, password = message.decode().split("\0")
     except ValueError:
         raise unauthenticated(
             "malformed", "the token of SASL PLAIN is not three texts with a zero between them"
@@ -60,6 +60,8 @@ def read_plain(message: bytes) -> Said:
         raise unauthenticated(
             "malformed", "no API key was sent: the user is the id of a key, the password the whole key"
         )
+    if as_whom not in ("", user):
+        raise unauthenticated("unknown", f"the key is not {as_whom[:100]!r}'s: leave out for whom it is")
     return Said(password)
 
 

@@ -24,6 +24,7 @@ from kafka_rig import (
     bootstrap_of,
     fetch,
     free_port,
+    numbered,
     producer,
     publish,
     read,
@@ -106,6 +107,38 @@ def test_before_a_login_nothing_is_answered_but_how_to_log_in(
         tape.send(key, version, **body)
         assert tape.is_closed()
     assert secured.admin.read("allowed") == [] or key != PRODUCE
+
+
+@pytest.mark.rule("KF12")
+def test_who_may_not_write_says_nothing_about_the_sequences_of_others(secured: Secured) -> None:
+    _, writer = secured.key("writes", ("producer", "allowed"))
+    _, other = secured.key("writes-not", ("producer", "elsewhere"))
+    bootstrap, producer_id = bootstrap_of(secured.server), 4711
+    with Tape(bootstrap) as first, Tape(bootstrap) as second:
+        assert login(first, str(writer.token))["error_code"] == 0
+        assert login(second, str(other.token))["error_code"] == 0
+
+        def sent(tape: Tape, sequence: int) -> int:
+            records = numbered(batch(b"x"), producer_id, 0, sequence)
+            code: int = the_part(tape.ask(PRODUCE, 9, **publish("allowed", records)))["error_code"]
+            return code
+
+        assert sent(second, 0) == KafkaError.TOPIC_AUTHORIZATION_FAILED
+        # Of a producer that is not known, such as one that was forgotten, any may be the first.
+        assert sent(first, 5) == KafkaError.NONE
+
+
+@pytest.mark.rule("KF11")
+def test_a_key_is_nobodys_but_its_own(secured: Secured) -> None:
+    _, writer = secured.key("own", ("producer", "allowed"))
+    token = str(writer.token)
+    for as_whom, code in (("", KafkaError.NONE), (user_of(token), KafkaError.NONE), ("admin", None)):
+        with Tape(bootstrap_of(secured.server)) as tape:
+            assert tape.ask(HANDSHAKE, 1, mechanism="PLAIN")["error_code"] == 0
+            said = f"{as_whom}\0{user_of(token)}\0{token}".encode()
+            answer = tape.ask(AUTHENTICATE, 2, auth_bytes=said)
+        expected = KafkaError.SASL_AUTHENTICATION_FAILED if code is None else code
+        assert answer["error_code"] == expected, answer
 
 
 @pytest.mark.rule("KF12")
