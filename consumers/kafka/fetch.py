@@ -79,7 +79,7 @@ class KafkaFetch:
             if number % TURN_ITEMS == 0:
                 await asyncio.sleep(0)
         wanted = [each for each in found if not each.error]
-        by = self._codecs(wanted, codecs)
+        by = await self._codecs(wanted, codecs)
         wait_ms = wait_ms if len(wanted) == len(found) else 0
         result = await self._fetcher.fetch(
             [each.asked.position for each in wanted],
@@ -100,10 +100,14 @@ class KafkaFetch:
             await asyncio.to_thread(_encode, wanted, result.partitions, by)
         return found
 
-    def _codecs(self, wanted: Sequence[Fetched], known: Collection[int]) -> list[int]:
+    async def _codecs(self, wanted: Sequence[Fetched], known: Collection[int]) -> list[int]:
         """How the records of each are compressed: as its topic says, where the reader knows that."""
         topics = [each.asked.position.topic for each in wanted]
-        own = {topic: self._codec(topic, known) for topic in set(topics)}
+        own = {}
+        for number, topic in enumerate(set(topics), 1):
+            own[topic] = self._codec(topic, known)
+            if number % TURN_ITEMS == 0:
+                await asyncio.sleep(0)
         return [own[topic] for topic in topics]
 
     def _codec(self, topic: str, known: Collection[int]) -> int:

@@ -1,12 +1,14 @@
 """What a request names very many of is gone through in turns, whether they lie in one topic or each in another."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from siltlog.consumers.kafka.fetch import Asked, KafkaFetch
+from siltlog.consumers.reading.fetch import FetchPosition
 from siltlog.infra.errors import problem
 from siltlog.infra.kafka.errors import KafkaError
 from siltlog.infra.limits import TURN_ITEMS
@@ -140,6 +142,25 @@ def each_in_a_topic(name: str = "name", **fields: Any) -> dict[str, Any]:
 )
 def test_others_have_their_turn(handler: Handler, version: int, body: Mapping[str, Any], items: int) -> None:
     assert turns_of(handler, version, body) >= COUNT // items
+
+
+@pytest.mark.rule("KF20")
+def test_each_look_at_the_topics_of_a_fetch_is_taken_in_turns() -> None:
+    share = SimpleNamespace(bytes_taken=0)
+
+    async def nothing(positions: Sequence[FetchPosition], **_: Any) -> Any:
+        found = [
+            SimpleNamespace(share=share, error=None, bounds=None, batches=(), next_offset=0, position=each)
+            for each in positions
+        ]
+        return SimpleNamespace(partitions=found)
+
+    fetches = KafkaFetch(NOTHING, cast(Any, SimpleNamespace(fetch=nothing)), lambda topic: 0, lambda topic: True)
+    asked = [Asked(FetchPosition(f"absent-{number}", 0, 0, 1)) for number in range(COUNT)]
+    more: dict[str, Any] = {"max_bytes": 1, "min_bytes": 0, "wait_ms": 0, "held": None, "grant": None, "meter": None}
+    turns = turns_of(lambda _: fetches.fetch(asked, codecs=(), **more), 0, {})
+    # Who leads each, and how its records are compressed.
+    assert turns >= 2 * (COUNT // TURN_ITEMS)
 
 
 @pytest.mark.rule("KF20")
