@@ -27,7 +27,7 @@ JAVA_CHECK = { for java in $${JAVA_HOME:+"$$JAVA_HOME/bin/java"} java; do \
 	"apt-get install openjdk-17-jre-headless, or brew install openjdk@17, or point JAVA_HOME at one." >&2; false; }; }
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native demo docs release notebook pictures test test-clients test-chaos test-deploy check bench compare coverage soak twins proto clean audit lock java
+.PHONY: help setup native demo docs release notebook pictures test test-slow test-clients test-chaos test-deploy check bench compare coverage soak twins proto clean audit lock java
 .SUFFIXES:
 
 help: ## List the targets
@@ -59,8 +59,11 @@ pictures: $(PACKAGES) ## Take the pictures of docs/page.md anew, with Chromium (
 	@PYTHONPATH=tests/rigs $(BIN)/python tests/rigs/page_pictures.py $(or $(ARGS),docs/pictures)
 
 # Where the environment forbids bytecode, each of the hundreds of servers would compile all it imports.
-test: java $(JARS) ## Run the tests, four files at a time (ARGS="-k wal" for some)
+test: java $(JARS) ## Run the tests, four files at a time (ARGS="-k wal" for some; those of a path with its slow ones)
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-slow: java $(JARS) ## Run the tests that take long: jobs of Spark that are killed, several nodes, whole pages of docs/
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m slow $(ARGS)
 
 test-chaos: CHAOS ?= 500
 test-chaos: java $(JARS) ## Run what has chance in it with thousands of seeds, for hours (CHAOS=10 for fewer)
@@ -74,7 +77,7 @@ test-clients: java $(JARS) ## Drive servers by clients of others: browsers, Go, 
 coverage: LEAST ?= 90
 coverage: java $(JARS) ## Run the tests, and say how much of each room they run; quickest on Python 3.12+ (LEAST=0 ADD=1 with ARGS: in parts)
 	@env -u PYTHONDONTWRITEBYTECODE LEAST=$(LEAST) ADD=$(ADD) $(BIN)/python tests/rigs/rooms_covered.py \
-		-n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+		-n 4 --dist loadfile --no-loadscope-reorder -m "slow or not slow" $(ARGS)
 
 test-deploy: java $(JARS) ## Build and run images, units, proxies and charts, with tools that it installs (half an hour, cold)
 	@tests/deploy/tools

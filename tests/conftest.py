@@ -61,11 +61,15 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    heavy_first(items)
-    if "client" not in (config.getoption("-m") or ""):
+    chosen = config.getoption("-m") or ""
+    left = {} if "client" in chosen else {"client": "make test-clients does it"}
+    if not chosen and config.args == config.getini("testpaths"):
+        left["slow"] = "make test-slow does it"
+    for mark, reason in left.items():
         for item in items:
-            if item.get_closest_marker("client"):
-                item.add_marker(pytest.mark.skip(reason="make test-clients does it"))
+            if item.get_closest_marker(mark):
+                item.add_marker(pytest.mark.skip(reason=reason))
+    heavy_first(items)
 
 
 @pytest.fixture(scope="session", autouse=True)

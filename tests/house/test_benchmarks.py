@@ -268,6 +268,7 @@ def test_documents_of_several_runs_are_shown_as_one(tmp_path: Path) -> None:
     assert (tmp_path / "backlog.svg").exists()
 
 
+@pytest.mark.slow
 def test_the_same_figures_are_the_same_picture(tmp_path: Path) -> None:
     # Drawing is the one thing here that needs matplotlib, which each worker would import to collect the others.
     from benchmarks.figures.pictures import CHARTS, draw

@@ -132,6 +132,7 @@ def cut(store: ObjectStore, by: ObjectStore, topic: str) -> None:
         commit_actions(open_handle(store, topic), [], {"another": 1}, str(uuid.uuid4()))
 
 
+@pytest.mark.slow
 def test_a_server_lives_by_its_policy(place: Place, server: ServerProcess, server_policy: Policed) -> None:
     http = Http(server.url)
     for topic in ("logs", "gone"):

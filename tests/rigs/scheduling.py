@@ -39,6 +39,7 @@ def _uses_session(file: Path) -> bool:
 
 def heavy_first(items: list[pytest.Item]) -> None:
     """Sorts them, file by file, so that no file of long tests is left for one worker when the others have ended."""
-    marks = Counter(item.path for item in items for name in HEAVY if item.get_closest_marker(name))
+    run = [item for item in items if not item.get_closest_marker("skip")]
+    marks = Counter(item.path for item in run for name in HEAVY if item.get_closest_marker(name))
     sizes = Counter(item.path for item in items)
     items.sort(key=lambda item: (-marks[item.path], -sizes[item.path], str(item.path)))

@@ -51,6 +51,7 @@ def billed(counts: Counter[str]) -> Requests:
     return Requests(counts["put"] + counts["list"], counts["get"] + counts["head"])
 
 
+@pytest.mark.slow
 @pytest.mark.s3
 def test_a_flush_asks_what_is_reckoned(counted: CountedS3, s3_server: S3Server, tmp_path: Path) -> None:
     with served(counted, s3_server, tmp_path, flush_ms=3_600_000, flush_files_per_hour=-1) as server:

@@ -117,6 +117,7 @@ def test_payloads_and_slices(data: st.DataObject, first_offset: int) -> None:
     check(written(batch).slice(first_offset + start, first_offset + end), rows[start:end])
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.lists(batches(), min_size=1, max_size=4), st.data())
 def test_joined_batches_are_their_records_in_order(

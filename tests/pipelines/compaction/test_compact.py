@@ -256,6 +256,7 @@ def test_a_topic_deleted_meanwhile_stays_deleted(
     assert reopened(topic).snapshot.files == {}
 
 
+@pytest.mark.slow
 def test_readers_and_streams_notice_nothing(spark: Any, topic: TopicWriter, tmp_path: Path) -> None:
     uri = spark_uri(topic.store, names.topic_path(TOPIC))
     old_version = topic.table.snapshot.version

@@ -164,6 +164,7 @@ def test_a_jvm_that_dies_is_told_in_a_sentence_and_others_get_another(
     assert left_in(temporary) == []
 
 
+@pytest.mark.slow
 @pytest.mark.s3
 def test_the_same_on_s3(spark: Any, s3_server: S3Server) -> None:
     store = open_store(s3_server.root_uri("compaction"), s3_endpoint=s3_server.endpoint, s3_region=s3_server.region)

@@ -324,6 +324,7 @@ def test_a_successor_of_the_name_begins_uncompacted(spark: Any, store: ObjectSto
     assert again.kept() == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.s3
 def test_a_bucket_and_more_than_one_merge_of_a_partition(spark: Any, s3_server: S3Server) -> None:
     store = open_store(s3_server.root_uri("keys"), s3_endpoint=s3_server.endpoint, s3_region=s3_server.region)

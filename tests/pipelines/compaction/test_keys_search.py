@@ -39,6 +39,7 @@ def some(chooser: random.Random, count: int, *, key_bytes: int = 0) -> list[Reco
     return [(chooser.choice([None, b"", *named]), chooser.choice([None, b"v"])) for _ in range(count)]
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_in_memory_is_left_to_spark(
     spark: Any, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,6 +80,7 @@ def test_hashes_that_collide_change_nothing(
     assert asked == []
 
 
+@pytest.mark.slow
 def test_in_memory_and_by_spark_the_same_stays(spark: Any, store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twins, of which one is compacted each way: tombstones that wait and go, a log start within a file, young records,
     and gaps of the runs before."""

@@ -101,6 +101,7 @@ def flat(column: pa.ChunkedArray) -> list[bytes]:
     return [value if isinstance(value, bytes) else str(value).encode() for value in column.to_pylist()]
 
 
+@pytest.mark.slow
 def test_every_record_of_the_key_goes_and_the_others_stay_where_they_are(
     place: tuple[ServerSettings, ObjectStore],
 ) -> None:

@@ -63,6 +63,7 @@ def merge(topic: TopicWriter) -> None:
     topic.table.rewrite(snapshot.version, removes, [added], str(uuid.uuid4()))
 
 
+@pytest.mark.slow
 def test_a_stream_goes_on_over_removals(topic: TopicWriter, streamed: Callable[[], list[tuple[int, int]]]) -> None:
     topic.append(5)
     topic.append(5)
@@ -73,6 +74,7 @@ def test_a_stream_goes_on_over_removals(topic: TopicWriter, streamed: Callable[[
     assert streamed() == [(0, offset) for offset in range(15)]
 
 
+@pytest.mark.slow
 def test_a_stream_goes_on_over_compaction_checkpoints_and_changes_of_the_topic(
     topic: TopicWriter, streamed: Callable[[], list[tuple[int, int]]]
 ) -> None:

@@ -153,6 +153,7 @@ def test_a_server_that_was_killed_runs_the_schedule_again_at_once(tmp_path: Path
         wait_for(lambda: len(runs(Http(server.url))) > before, "the lease of the killed process was waited for")
 
 
+@pytest.mark.slow
 def test_the_next_runner_takes_over_from_one_that_was_killed(server: ServerProcess, tmp_path: Path) -> None:
     http = Http(server.url)
     fill(http, "taken-over", retention_records=4)

@@ -35,6 +35,7 @@ def test_topics_are_tables_under_their_names(spark: Any, topics: ObjectStore) ->
     assert rows(spark, topics, "with x as (select offset from a.b) select max(offset) from x") == [(1,)]
 
 
+@pytest.mark.slow
 def test_each_query_sees_what_was_committed_before_it(spark: Any, store: ObjectStore) -> None:
     topic = TopicWriter(store, "flights")
     for count in (3, 6):

@@ -87,6 +87,7 @@ for kind in ("as it is", "with a damaged archive of classes"):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_session_ends_with_its_jvm_and_says_nothing(tmp_path: Path) -> None:
     damaged = tmp_path / "damaged.jsa"

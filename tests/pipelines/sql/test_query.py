@@ -73,6 +73,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     return open_store(s3.root_uri("query"), s3_endpoint=s3.endpoint, s3_region=s3.region)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_both_engines_answer_the_same(spark: Any, place: ObjectStore) -> None:
     store = filled(place)

@@ -161,6 +161,7 @@ def test_a_stream_goes_on_where_its_checkpoint_ends(
     assert query.take() == list(range(50, 90))
 
 
+@pytest.mark.slow
 def test_what_retention_or_a_deletion_took_is_told_or_left_out(
     session: Any, server: ServerProcess, admin: Admin, tmp_path: Path
 ) -> None:
@@ -210,6 +211,7 @@ def test_a_topic_that_is_gone_leaves_the_others(
     assert query.take() == list(range(10, 15))
 
 
+@pytest.mark.slow
 def test_a_stream_is_written_once(session: Any, server: ServerProcess, admin: Admin, tmp_path: Path) -> None:
     """Its last batch is repeated, as after a crash before Spark noted that it was done."""
     for topic in ("from", "into"):

@@ -39,6 +39,7 @@ def test_a_topic_has_the_columns_of_the_kafka_source(spark: Any, store: ObjectSt
     ]
 
 
+@pytest.mark.slow
 def test_an_entry_below_where_the_log_was_cleaned_is_no_part_of_it(
     spark: Any, store: ObjectStore, tmp_path: Path
 ) -> None:

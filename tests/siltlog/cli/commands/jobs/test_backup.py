@@ -43,6 +43,7 @@ def sequenced(first: int, count: int) -> list[dict[str, Any]]:
     return [{"value": n, "key": KEYS[1], "partition": 1, "sequence": n} for n in range(first, first + count)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["local", pytest.param("s3", marks=pytest.mark.s3)])
 def test_a_server_goes_on_over_what_was_restored(
     request: pytest.FixtureRequest, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, where: str

@@ -126,6 +126,7 @@ def begun(http: Http, topic: str, least: int, *arguments: str) -> "subprocess.Po
     return process
 
 
+@pytest.mark.slow
 def test_killed_and_killed_again_each_record_is_there_once(
     http: Http, flights: str, topic: str, capsys: Capture
 ) -> None:
