@@ -53,12 +53,23 @@ class Assignment:
         self._begun = self.member is not None
         self._unlearned: set[str] = set()
         self._news = News()
+        self._taking: dict[TopicPartition, Place] | None = None
+        """The assignment that is taken just now."""
         self._untold: list[TopicPartition] = []
 
     @property
     def is_unlearned(self) -> bool:
         """Whether it is not known yet which topics the names of some partitions stand for."""
         return bool(self._unlearned)
+
+    def go_back(self) -> None:
+        """Something was cut short between any two steps: an assignment that was not wholly taken is taken once more,
+        and nobody watches for a run that has ended."""
+        news = self._news
+        if news.assignment is None and not news.lost:
+            news.assignment = self._taking
+        self._taking = None
+        del self.watchers[:-1]
 
     def begin(self) -> Program[None]:
         """Gives the partitions of a consumer without a group their first positions, once."""
@@ -92,13 +103,15 @@ class Assignment:
             )
         news = self._news
         if member.has_news:
-            news.add(member.take())
+            # Each step may be made once more, should Ctrl-C come before the next.
+            news.add(member.told())
+            member.take()
         if news.lost:
-            news.lost = False
             yield from self._lose()
-        assignment, news.assignment = news.assignment, None
-        if assignment is not None:
-            yield from self._reassign(member, assignment)
+            news.lost = False
+        self._taking, news.assignment = news.assignment, None
+        if self._taking is not None:
+            yield from self._reassign(member, self._taking)
         error, news.error = news.error, None
         if error is not None:
             raise error
@@ -138,12 +151,13 @@ class Assignment:
             # Also when a callback raised: the partitions are another's from now on.
             self._positions.revoke([at for at in revoked if at in states])
             assigned = sorted(assignment.keys() - states.keys())
+            self._unlearned |= {at.topic for at in assigned}
+            self._untold = [*(at for at in self._untold if at in states), *assigned]
             for at in assigned:
                 self._positions.assign(at, *assignment[at])
             member.holds(states.keys())
-            self._unlearned |= {at.topic for at in assigned}
-            self._untold = [*(at for at in self._untold if at in states), *assigned]
             self.known = True
+            self._taking = None
 
     def _tell_what_is_due(self, member: GroupMember) -> Program[None]:
         """Tells the group what was let go and the watchers what came; cut short, the next `take_news` goes on."""

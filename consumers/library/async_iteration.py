@@ -6,7 +6,7 @@ from typing import Self
 from siltlog.consumers.library.inbox import Inbox
 from siltlog.consumers.library.positions import Chunk
 from siltlog.consumers.library.record import ConsumerRecord
-from siltlog.consumers.library.tasks import AsyncTurn
+from siltlog.consumers.library.tasks import LEAVES_ALL_WHOLE, AsyncTurn
 from siltlog.infra.clock import Clock
 
 
@@ -24,12 +24,18 @@ class AsyncIteration(ABC):
         return self
 
     async def __anext__(self) -> ConsumerRecord:
-        chunk = self._inbox.chunk_on(self._clock.monotonic()) if self._turn.user is None else None
-        if chunk is None:
-            if self._inbox.closing:
-                raise StopAsyncIteration
-            with self._turn.taken():
-                chunk = await self._next_chunk()
+        try:
+            chunk = self._inbox.chunk_on(self._clock.monotonic()) if self._turn.user is None else None
             if chunk is None:
-                raise StopAsyncIteration
-        return chunk.hand_out()
+                if self._inbox.closing:
+                    raise StopAsyncIteration
+                with self._turn.taken():
+                    chunk = await self._next_chunk()
+                if chunk is None:
+                    raise StopAsyncIteration
+            return chunk.hand_out()
+        except (StopAsyncIteration, *LEAVES_ALL_WHOLE):
+            raise
+        except BaseException:
+            self._inbox.interrupt()
+            raise

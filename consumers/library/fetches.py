@@ -60,6 +60,10 @@ class Fetches:
         self._out = [other for other in self._out if other is not fetch]
         return fetch, answer
 
+    def forget(self) -> None:
+        """Nobody waits any more for what is under way, nor for what was to depart and may not have."""
+        self._out = []
+
     def _wanted(self, state: PartitionState) -> Wanted:
         topic_id = state.topic_id or self._topics.topic_id(state.at.topic)
         return Wanted(state.at, state.asked, topic_id, state.bounds)

@@ -58,8 +58,10 @@ class Inbox:
         self._topics = TopicBounds(options.sees)
         self._fetches = Fetches(options, self.positions, self._topics, choose)
         self._chunk: Chunk | None = None
+        self._interrupted = False
         self._marks: dict[TopicPartition, int] | None = None
-        self._marked: set[str] = set()
+        self._marked: dict[str, str | None] = {}
+        """The id under which a topic's ends were seen, by its name."""
         self.assignment = Assignment(options, self.positions, self._topics, clock, self._give_back_chunk)
         self.member = self.assignment.member
         self.commits = self.assignment.commits
@@ -147,6 +149,27 @@ class Inbox:
             raise error
         state.rests_until = now + (error.retry_after_ms or BACKOFF_MS_MAX) / 1000
 
+    def begin_turn(self) -> None:
+        """A call begins: its caller has received what the one before handed out, unless that was interrupted."""
+        if self._interrupted:
+            self._go_back()
+        self.positions.confirm()
+
+    def interrupt(self) -> None:
+        """A call was cut short between any two steps, as by Ctrl-C: the next goes back to what is known."""
+        self._interrupted = True
+        chunk, self._chunk = self._chunk, None
+        if chunk is not None:
+            self.positions.doubt(chunk.state)
+
+    def _go_back(self) -> None:
+        """Interrupted as well, it is made once more."""
+        self.done_is_said = False
+        self.assignment.go_back()
+        self._fetches.forget()
+        self.positions.go_back()
+        self._interrupted = False
+
     def ask(self) -> None:
         """The next record is asked for: what was handed out is done; what an iteration has not handed out goes back."""
         self._give_back_chunk()
@@ -155,6 +178,7 @@ class Inbox:
 
     def take(self, max_records: int) -> list[Run]:
         """Hands out up to `max_records` of the fetched records."""
+        self._go_back_first()
         taken: list[Run] = []
         while max_records > 0 and (run := self.positions.take(max_records)) is not None:
             self.positions.handed_out(run)
@@ -168,9 +192,15 @@ class Inbox:
 
     def next_chunk(self) -> Chunk | None:
         """Records for an iteration to hand out one by one, None while there are none."""
+        self._go_back_first()
         run = self.next_run(CHUNK_RECORDS)
         self._chunk = None if run is None else Chunk(run, self.positions)
         return self._chunk
+
+    def _go_back_first(self) -> None:
+        """Nothing is handed out of what a callback was interrupted in, which kept that to itself."""
+        if self._interrupted and not self.done_is_said:
+            self._go_back()
 
     def chunk_on(self, now: float) -> Chunk | None:
         """The chunk to hand out the next record of, which makes what came before done; None when `attend` is due."""
@@ -238,18 +268,23 @@ class Inbox:
 
     def begin_iteration(self) -> None:
         self._marks = None
-        self._marked = set()
+        self._marked = {}
 
     def mark_ends(self) -> Program[None]:
-        """The ends at which an iteration with `stop_at` stops: as seen when it first meets a topic."""
+        """The ends at which an iteration with `stop_at` stops: as seen when it first meets a topic, by its id."""
         if self.options.stop_at is None:
             return
-        names = {*self.options.topics, *(at.topic for at in self.positions.states)}
-        for topic in sorted(names - self._marked):
+        states = self.positions.states
+        named = {at.topic: state.topic_id for at, state in states.items() if state.topic_id is not None}
+        for topic in sorted({*self.options.topics, *(at.topic for at in states)}):
+            topic_id = named.get(topic) or self._topics.topic_id(topic)
+            if topic in self._marked and topic_id in (None, self._marked[topic]):
+                continue
             found = yield from self._topics.ask(topic)
-            marks = {TopicPartition(topic, p): self._topics.end(bounds) for p, (bounds, _) in found.items()}
-            self._marks = (self._marks or {}) | marks
-            self._marked.add(topic)
+            ends = {TopicPartition(topic, p): self._topics.end(bounds) for p, (bounds, _) in found.items()}
+            others = {at: end for at, end in (self._marks or {}).items() if at.topic != topic}
+            self._marks = others | ends
+            self._marked[topic] = topic_id or self._topics.topic_id(topic)
         if self.assignment.known and self._marks is None:
             self._marks = {}
 

@@ -2,13 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import suppress
 
 from siltlog.consumers.library.inbox import Inbox
 from siltlog.consumers.library.positions import Chunk
 from siltlog.consumers.library.record import ConsumerRecord
 from siltlog.consumers.library.threads import Turn
 from siltlog.infra.clock import Clock
+from siltlog.infra.errors import SiltlogError
 
 
 class Iteration(ABC):
@@ -27,17 +27,22 @@ class Iteration(ABC):
     def __next__(self) -> ConsumerRecord:
         if self._inbox.closing:
             raise StopIteration
-        self._turn.begin()
-        try:
+        with self._turn.taken():
             chunk = self._inbox.chunk_on(self._clock.monotonic()) or self._next_chunk()
             if chunk is None:
                 raise StopIteration
             return chunk.hand_out()
-        finally:
-            self._turn.end()
 
     def _records(self) -> Iterator[ConsumerRecord]:
-        with suppress(StopIteration):
+        try:
             while True:
                 yield next(self)
                 yield from self._inbox.rest_of_chunk()
+        except StopIteration:
+            return
+        except (GeneratorExit, SiltlogError):
+            raise
+        except BaseException:
+            # Whether the record on its way here was received, nobody knows.
+            self._inbox.interrupt()
+            raise

@@ -145,14 +145,17 @@ class GroupMember:
         since = self._failing_since
         return 0.0 if since is None or self._identity.joined else now - since
 
+    def told(self) -> News:
+        """The news, which stays there."""
+        return replace(self._news, error=self._replaced or self._news.error)
+
     def take(self) -> News:
         """Hands the news to the consumer, which acts on it now."""
-        news, self._news = self._news, News()
-        self.has_news = self._replaced is not None
-        if self._replaced is not None:
-            news.error = self._replaced
+        news = self.told()
         self._applied = self._identity
         self._applied.taken = self._applied.generation
+        self._news = News()
+        self.has_news = self._replaced is not None
         return news
 
     def poll_begins(self) -> None:

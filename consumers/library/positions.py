@@ -66,6 +66,13 @@ class PartitionState:
         self.fetch: Fetch | None = None
         """The fetch that asks for it; what others bring is out of date."""
 
+    def go_back(self) -> None:
+        """Nothing behind the position is buffered or under way any more."""
+        self.asked = self.position
+        self.fetch = None
+        self.runs = 0
+        self.held = False
+
 
 class Fetch(NamedTuple):
     """A fetch under way: what it asks for, and until when its answer may wait (monotonic seconds)."""
@@ -99,6 +106,8 @@ class Positions:
         self.buffered_bytes = 0
         """Bytes of the records that are fetched and not handed out."""
         self._runs: deque[Run] = deque()
+        self._unconfirmed: set[PartitionState] = set()
+        """Partitions of which this call handed out records: whether they were received shows when the next begins."""
 
     def assign(
         self, at: TopicPartition, offset: int, delivered: int | None = None, topic_id: str | None = None
@@ -195,7 +204,26 @@ class Positions:
 
     def handed_out(self, run: Run) -> None:
         """All of it; a gap that was read behind the last buffered record is passed with it."""
+        self.doubt(run.state)
         run.state.position = run.after if run.state.runs else run.state.asked
+
+    def confirm(self) -> None:
+        """All that was handed out was received."""
+        self._unconfirmed.clear()
+
+    def doubt(self, state: PartitionState) -> None:
+        """Notes that what is handed out of it may not be received: beyond what is done."""
+        self._unconfirmed.add(state)
+
+    def go_back(self) -> None:
+        """Goes back to what was received for certain; what is buffered, or under way, is fetched again."""
+        self._runs.clear()
+        self.buffered_bytes = 0
+        for state in self.states.values():
+            if state in self._unconfirmed:
+                state.position = state.done
+            state.go_back()
+        self._unconfirmed.clear()
 
     def next_timestamp_us(self, state: PartitionState) -> int | None:
         """Returns the timestamp of the next record to hand out; None where it is not buffered."""
@@ -293,6 +321,7 @@ class Chunk:
 
     def hand_out(self) -> ConsumerRecord:
         record = self.records[self.next]
+        self._positions.doubt(self.state)
         self.next += 1
         self.left -= 1
         if self.left:

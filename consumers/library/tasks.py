@@ -24,6 +24,9 @@ _log = logging.getLogger("siltlog.consumer")
 
 T = TypeVar("T")
 
+LEAVES_ALL_WHOLE = (SiltlogError, asyncio.CancelledError)
+"""What ends a call without leaving anything half done: all else may come between any two steps."""
+
 
 class ConsumerTasks:
     """Used in one event loop, but for `wake`."""
@@ -273,7 +276,13 @@ class AsyncTurn:
         self.user = asyncio.current_task()
         self._free.clear()
         try:
+            self._inbox.begin_turn()
             yield
+        except LEAVES_ALL_WHOLE:
+            raise
+        except BaseException:
+            self._inbox.interrupt()
+            raise
         finally:
             self.user = None
             self._free.set()

@@ -1,5 +1,6 @@
 """The threads of a consumer: heartbeats and fetches beside the one that reads."""
 
+import inspect
 import logging
 import math
 import os
@@ -8,6 +9,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
 from siltlog.consumers.library.inbox import Inbox
@@ -23,9 +25,12 @@ _log = logging.getLogger("siltlog.consumer")
 
 T = TypeVar("T")
 
+LOOK_S = 1.0
+"""How often who waits for a turn looks whether the thread that has it is still there."""
+
 
 class ConsumerThreads:
-    """`lock` is held wherever the inbox goes on; it is free during requests and callbacks."""
+    """`_lock` is held wherever the inbox goes on; it is free during requests and callbacks."""
 
     def __init__(
         self, inbox: Inbox, sources: Mapping[str, Source], caller: Caller, background: Caller, clock: Clock
@@ -37,8 +42,10 @@ class ConsumerThreads:
         self._background = background
         self._clock = clock
         self._jitter = random.Random().random  # noqa: S311
-        self._changed = threading.Condition(threading.RLock())
-        self._heartbeat: threading.Thread | None = None
+        # Entered as it is: Ctrl-C behind the first step of a Condition's own `__enter__` would leave it locked.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._heartbeats_begun = False
         self._fetches: queue.SimpleQueue[Fetch | None] = queue.SimpleQueue()
         self._fetchers = 0
         self._busy = 0
@@ -49,7 +56,7 @@ class ConsumerThreads:
         raised: BaseException | None = None
         while True:
             try:
-                with self._changed:
+                with self._lock:
                     step = program.send(answer) if raised is None else program.throw(raised)
             except StopIteration as done:
                 result: T = done.value
@@ -68,7 +75,7 @@ class ConsumerThreads:
         member = self._inbox.member
         if member is None:
             return
-        with self._changed:
+        with self._lock:
             member.poll_begins()
             self._changed.notify_all()
         self.start()
@@ -76,22 +83,19 @@ class ConsumerThreads:
     def end_polling(self) -> None:
         member = self._inbox.member
         if member is not None:
-            with self._changed:
+            with self._lock:
                 member.poll_ends(self._clock.monotonic())
 
     def start(self) -> None:
         """Joins the group, where there is one."""
         member = self._inbox.member
-        if self._heartbeat is None and member is not None:
-            self._heartbeat = threading.Thread(
-                target=self._heartbeats, args=(member,), name="siltlog-heartbeat", daemon=True
-            )
-            self._heartbeat.start()
+        if member is not None and not self._heartbeats_begun:
+            threading.Thread(target=self._heartbeats, args=(member,), name="siltlog-heartbeat", daemon=True).start()
 
     def launch(self) -> None:
         """Has fetched what the inbox wants next."""
         for fetch in self._inbox.depart():
-            with self._changed:
+            with self._lock:
                 self._busy += 1
                 new = self._busy > self._fetchers
                 self._fetchers += new
@@ -102,23 +106,23 @@ class ConsumerThreads:
     def wait(self, deadline: float, ready: Callable[[], bool] = bool) -> None:
         """Returns once something has come, or is due, or at `deadline` (monotonic seconds); or it is `ready`."""
         until = self._inbox.wait_until(deadline)
-        with self._changed:
+        with self._lock:
             if not (self._inbox.has_news or ready()):
                 self._changed.wait(max(0.0, until - self._clock.monotonic()))
 
     def wait_for(self, ready: Callable[[], bool], seconds: float) -> None:
         """Returns once it is `ready`, whatever else comes, or after `seconds`."""
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(ready, None if seconds == math.inf else seconds)
 
     def tell(self, change: Callable[[], None]) -> None:
         """Makes a change that a wait may be for."""
-        with self._changed:
+        with self._lock:
             change()
             self._changed.notify_all()
 
     def wake(self, *, close: bool = False) -> None:
-        with self._changed:
+        with self._lock:
             if close:
                 self._inbox.closing = True
             else:
@@ -141,7 +145,7 @@ class ConsumerThreads:
 
     def _stop(self) -> None:
         self._background.interrupted.set()
-        with self._changed:
+        with self._lock:
             member = self._inbox.member
             goodbye = None if member is None else member.end()
             for _ in range(self._fetchers):
@@ -151,8 +155,13 @@ class ConsumerThreads:
             self._part(Goodbye(goodbye), self._caller)
 
     def _heartbeats(self, member: GroupMember) -> None:
+        with self._lock:
+            # The thread says it: one whose start was interrupted may never run.
+            if self._heartbeats_begun:
+                return
+            self._heartbeats_begun = True
         while True:
-            with self._changed:
+            with self._lock:
                 now = self._clock.monotonic()
                 step = member.next_step(now)
                 if step is None:
@@ -166,7 +175,7 @@ class ConsumerThreads:
                 self._part(step, self._background)
             else:
                 answer = self._beat(step)
-                with self._changed:
+                with self._lock:
                     member.heard(step, answer, self._clock.monotonic(), self._jitter())
                     self._changed.notify_all()
 
@@ -194,42 +203,101 @@ class ConsumerThreads:
             except Exception as defect:
                 _log.exception("a fetch failed")
                 answer = OutcomeUnknown(f"a fetch failed: {defect!r}", error_code="internal")
-            with self._changed:
+            with self._lock:
                 self._busy -= 1
                 self._inbox.arrive(fetch, answer)
                 self._changed.notify_all()
 
 
+class Taking:
+    """One taking of a turn, by `with`, in a thread and in the frame of the call that has it."""
+
+    __slots__ = ("_turn", "frame", "thread")
+
+    def __init__(self, turn: "Turn", frame: FrameType | None) -> None:
+        self._turn = turn
+        self.thread = threading.current_thread()
+        self.frame = frame
+
+    def __enter__(self) -> None:
+        self._turn.begin(self)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._turn.end(self, kind)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether this thread is within the call, which then called back."""
+        frame = inspect.currentframe()
+        while frame is not None and frame is not self.frame:
+            frame = frame.f_back
+        return frame is not None
+
+
 class Turn:
-    """The right of one thread at a time to use a consumer, which that thread may take again in a callback."""
+    """The right of one thread at a time to use a consumer, which that thread may take again in a callback.
+
+    Ctrl-C raises between any two steps, also between the end of a call and who called. A turn whose frame is gone was
+    cut short there, even if nothing heard of it; what was handed out in it may not have been received.
+    """
 
     def __init__(self, inbox: Inbox, threads: ConsumerThreads) -> None:
         self._inbox = inbox
         self._threads = threads
-        self._lock = threading.RLock()
-        self.end = self._lock.release
-        """Ends the turn that `begin` began."""
+        self._lock = threading.Lock()
+        self._holder: Taking | None = None
+        self._ended = threading.Event()
+        self._is_awaited = False
         self._closed = False
         self.close_is_due = False
         """Whether a run is to close the consumer when it ends, as somebody within it asked for that."""
         self._pid = os.getpid()
 
-    def begin(self) -> None:
-        """Raises Refused for another thread, after `close`, and after a fork; else it goes on to `end`."""
+    def taken(self) -> Taking:
+        """Raises Refused, when it is entered, for another thread, after `close`, and after a fork."""
+        frame = inspect.currentframe()
+        return Taking(self, None if frame is None else frame.f_back)
+
+    def begin(self, taking: Taking) -> None:
         if self._closed or self._inbox.closing:
             raise problem("invalid_request", "this consumer is closed; make a new one")
         if self._pid != os.getpid():
             raise problem("invalid_request", "this consumer was made before a fork; make a new Consumer here")
-        if not self._lock.acquire(blocking=False):
-            raise problem("invalid_request", "another thread is using this consumer; only wakeup() and close() may")
-
-    @contextmanager
-    def taken(self) -> Iterator[None]:
-        self.begin()
         try:
-            yield
-        finally:
-            self.end()
+            if self._claim(taking):
+                self._inbox.begin_turn()
+        except BaseException:
+            if self._holder is taking:
+                self._holder = None
+            raise
+
+    def _claim(self, taking: Taking) -> bool:
+        """Whether the turn begins now, and not within one of this thread that goes on."""
+        with self._lock:
+            holder = self._holder
+            if holder is None:
+                self._holder = taking
+                return True
+        if holder.thread is taking.thread:
+            if holder.goes_on:
+                return False
+        elif holder.thread.is_alive():
+            raise problem("invalid_request", "another thread is using this consumer; only wakeup() and close() may")
+        self._inbox.interrupt()
+        self._holder = taking
+        return True
+
+    def end(self, taking: Taking, kind: type[BaseException] | None) -> None:
+        if kind is not None and not issubclass(kind, (SiltlogError, StopIteration)):
+            self._inbox.interrupt()
+        if self._holder is taking:
+            # From here on what was handed out counts as received: nothing is called in which the thread may be
+            # interrupted.
+            self._holder = None
+            if self._is_awaited:
+                self._ended.set()
 
     @contextmanager
     def last(self) -> Iterator[bool]:
@@ -245,12 +313,27 @@ class Turn:
             self.close_is_due = True
             yield False
             return
-        if not self._lock.acquire(blocking=False):
-            self._threads.interrupt()
-            self._lock.acquire()
+        taking = self.taken()
         try:
+            self._await(taking)
             closed, self._closed = self._closed, True
             self._threads.resume()
             yield not closed
         finally:
-            self._lock.release()
+            self.end(taking, None)
+
+    def _await(self, taking: Taking) -> None:
+        """Takes the turn once no other thread has it."""
+        while True:
+            self._ended.clear()
+            with self._lock:
+                holder = self._holder
+                if holder is None or not holder.thread.is_alive():
+                    self._holder = taking
+                    return
+            if holder.thread is taking.thread:
+                return
+            self._is_awaited = True
+            self._threads.interrupt()
+            if self._holder is holder:
+                self._ended.wait(LOOK_S)

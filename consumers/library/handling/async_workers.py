@@ -49,6 +49,7 @@ class AsyncWorkers:
 
     async def _work(self, lane: PartitionLane) -> None:
         error: BaseException | None = None
+        lane.begun = True
         try:
             now = self._clock.monotonic()
             ends = now + SLICE_S

@@ -62,7 +62,7 @@ class Handling:
         first = [] if self._attempts.suspect is None else [self._attempts.suspect]
         for lane in (*first, *self._lanes.values()):
             if lane.step == "ready" and lane.may_begin(now) and lane.at not in away:
-                lane.busy = True
+                lane.busy, lane.begun = True, False
                 self._busy += 1
                 lane.single = self._attempts.is_single(lane)
                 lane.started = now
@@ -89,9 +89,9 @@ class Handling:
         return self._inbox.has_news
 
     def at_work(self, lanes: Iterable[PartitionLane]) -> bool:
-        """Whether a worker has one of them."""
+        """Whether a worker has begun with one of these, which are stopped: with others it begins no more."""
         back = [lane for lane, _ in self._outcomes]
-        return any(lane.busy and lane not in back for lane in lanes)
+        return any(lane.busy and lane.begun and lane not in back for lane in lanes)
 
     @property
     def idle(self) -> bool:
@@ -194,8 +194,10 @@ class Handling:
 
     def _take_outcomes(self) -> None:
         while self._outcomes:
-            lane, error = self._outcomes.popleft()
+            lane, error = self._outcomes[0]
+            # First: interrupted behind the other, nobody would hear any more that its worker is back.
             lane.busy = False
+            self._outcomes.popleft()
             self._busy -= 1
             if lane in self._strays:
                 self._strays.remove(lane)

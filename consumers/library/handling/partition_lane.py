@@ -22,8 +22,8 @@ Handle = Callable[[ConsumerRecord], object]
 class PartitionLane:
     """A run of records of one partition, handled in order.
 
-    A worker changes `index`, `attempts`, `counted` and `started`, and what is `done` of the partition; all else changes
-    only while the lane is not `busy`.
+    A worker changes `begun`, `index`, `attempts`, `counted` and `started`, and what is `done` of the partition; all
+    else changes only while the lane is not `busy`.
     """
 
     __slots__ = (
@@ -31,6 +31,7 @@ class PartitionLane:
             "after",
             "at",
             "attempts",
+            "begun",
             "busy",
             "counted",
             "error",
@@ -53,6 +54,8 @@ class PartitionLane:
         """Index of the record that is next, or being handled."""
         self.step: Step = "begin"
         self.busy = False
+        self.begun = False
+        """A worker has come to it: what is only on its way to one may never arrive, if the run is interrupted."""
         self.single = False
         """One record only, then the group is told."""
         self.stopping = False
@@ -112,6 +115,7 @@ def work(
     interrupted: Callable[[], bool],
 ) -> BaseException | None:
     """Handles records of a lane until one fails, its time is over, or it is to stop; what the handler raised."""
+    lane.begun = True
     now = clock.monotonic()
     ends, looks_at = now + SLICE_S, now + LOOK_S
     try:

@@ -44,8 +44,12 @@ class Workers:
             self._handling.finished(lane, self._handled(lane, self._handling.has_news))
 
     def wait_for(self, ready: Callable[[], bool], seconds: float) -> None:
-        """Returns once it is `ready`, which a handler that ends may make it, or after `seconds`."""
-        self._threads.wait_for(ready, seconds)
+        """Returns once it is `ready`, which a handler that ends may make it, or after `seconds`.
+
+        At once where the handler is called by the thread that waits: interrupted, that one says no more how it ended.
+        """
+        if self._count:
+            self._threads.wait_for(ready, seconds)
 
     def _work(self) -> None:
         with self._handling.within_run():
