@@ -43,6 +43,7 @@ from siltlog.infra.security.grant import Grant
 from siltlog.infra.telemetry import Logger
 
 RETRY_MS = 1_000
+GONE_CODES = ("unknown_topic", "unknown_partition")
 
 
 class Nacks(Protocol):
@@ -158,7 +159,7 @@ class GroupSocket(Session):
 
     def survives(self, error: SiltlogError) -> bool:
         """Where a topic ended, the group has others; where retention was faster, the group's policy says what then."""
-        if error.error_code in ("unknown_topic", "unknown_partition"):
+        if error.error_code in GONE_CODES:
             gone = {key: offset for key, offset in self.feed.offsets.items() if not self._is_there(key)}
             for key in gone:
                 self.feed.drop(key)
@@ -272,30 +273,37 @@ class GroupSocket(Session):
             self._refuse(error)
             self._is_due = True
 
-    def _check_given(self, offsets: Sequence[SaidOffset | SaidRecord]) -> None:
-        """Refuses messages about an assignment that has ended: the partition may be that of another topic by now."""
-        late = [
-            {"topic": at.topic, "partition": at.partition}
-            for at in offsets
-            if at.generation is not None and at.generation < self._since.get((at.topic, at.partition), 0)
-        ]
-        if late:
-            raise problem(
-                "fenced_member",
-                "what was said is of an assignment that has ended: drop what came of it, and go on with the last",
-                partitions=late,
-            )
+    def _is_late(self, at: SaidOffset | SaidRecord) -> bool:
+        """Whether it is about an assignment that has ended: its topic is deleted, and another may have the name."""
+        if at.generation is not None and at.generation < self._since.get((at.topic, at.partition), 0):
+            return True
+        held = [key for key in (*self.feed.offsets, *self._revoked) if key[::2] == (at.topic, at.partition)]
+        return not any(map(self._is_there, held))
 
     async def _commit(self, message: Commit) -> None:
-        self._check_given(message.offsets)
+        """What is late, or moved meanwhile, is left out, and the rest committed: each is told."""
         for topic in sorted({at.topic for at in message.offsets}):
             require_read(self._grant, topic)
-        request = CommitRequest(offsets=[*message.offsets], member_id=self.member, generation=self._generation)
-        await self._groups.offsets.commit(self.group, request, None, self.actor)
-        self.socket.send(self.wording.committed([(at.topic, at.partition, at.offset) for at in message.offsets]))
+        late = [at for at in message.offsets if self._is_late(at)]
+        while rest := [at for at in message.offsets if at not in late]:
+            request = CommitRequest(offsets=[*rest], member_id=self.member, generation=self._generation)
+            try:
+                await self._groups.offsets.commit(self.group, request, None, self.actor)
+            except SiltlogError as error:
+                refused = _refused_of(error, rest)
+                if not refused:
+                    raise
+                late += refused
+            else:
+                self.socket.send(self.wording.committed([(at.topic, at.partition, at.offset) for at in rest]))
+                break
+        if late:
+            raise _too_late(late)
 
     async def _nack(self, message: Nack) -> None:
-        self._check_given(message.offsets)
+        late = [at for at in message.offsets if self._is_late(at)]
+        if late:
+            raise _too_late(late)
         for at in message.offsets:
             key = self._held(at.topic, at.partition)
             request = DeadLetterRequest(
@@ -339,3 +347,22 @@ class GroupSocket(Session):
     def _refuse(self, error: SiltlogError) -> None:
         """Says what is wrong, and goes on."""
         self.socket.send(self.wording.problem(error, self.socket.request_id))
+
+
+def _refused_of(error: SiltlogError, offsets: Sequence[SaidOffset]) -> list[SaidOffset]:
+    """Which of the offsets a commit of all of them was refused for, as their partition moved or their topic ended."""
+    if error.error_code in GONE_CODES:
+        return [at for at in offsets if at.topic == error.members.get("topic")]
+    if isinstance(error, Fenced):
+        moved = [(one["topic"], one["partition"]) for one in error.members.get("partitions", ())]
+        return [at for at in offsets if (at.topic, at.partition) in moved]
+    return []
+
+
+def _too_late(late: Sequence[SaidOffset | SaidRecord]) -> SiltlogError:
+    return problem(
+        "fenced_member",
+        "what was said is of an assignment that has ended, or of a topic that was deleted: drop what came of it, and go "
+        "on with the last",
+        partitions=[{"topic": at.topic, "partition": at.partition} for at in late],
+    )

@@ -399,6 +399,40 @@ def test_what_is_said_late_of_a_deleted_topic_is_not_taken_for_its_successor(
     assert committed(calls, group)[0] == 4
 
 
+@pytest.mark.rule("U12")
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_commit_that_names_a_deleted_topic_too_is_made_for_the_others(
+    calls: Http, topic: str, group: str, comes_back: bool
+) -> None:
+    other = f"{topic}-other"
+    calls.create(other, 1)
+    numbered(other, calls, 4, 0)
+    numbered(topic, calls, 4)
+    with talking(calls.url, group_path(group, f"{topic},{other}")) as ws:
+        assigned = ws.hear("assigned")
+        assert len(assigned["partitions"]) == 3
+        ws.say("credit", records=8)
+        ws.records(8)
+        calls.call("DELETE", f"/v1/topics/{other}")
+        if comes_back:
+            calls.create(other, 1)
+        gone = {"topic": other, "partition": 0}
+        said_of = gone | {"generation": assigned["generation"]}
+        ws.say("commit", offsets=[said_of | {"offset": 4}, {"topic": topic, "partition": 0, "offset": 2}])
+        assert ws.until("committed")["offsets"] == [{"topic": topic, "partition": 0, "offset": 2}]
+        said = ws.until("problem")
+        assert (said["error_code"], said["partitions"]) == ("fenced_member", [gone])
+        ws.say("nack", offsets=[said_of | {"offset": 1}], error="late as well")
+        assert ws.until("problem")["partitions"] == [gone]
+        ws.say("commit", offsets=[{"topic": topic, "partition": 1, "offset": 1}])
+        ws.until("committed")
+    rows = calls.get(f"/v1/groups/{group}/offsets").json["offsets"]
+    assert {(row["topic"], row["partition"]): row["offset"] for row in rows if row["offset"]} == {
+        (topic, 0): 2,
+        (topic, 1): 1,
+    }
+
+
 @pytest.mark.parametrize(("policy", "first"), [("earliest", 6), ("latest", 11)])
 def test_what_retention_took_is_passed_over_as_the_group_says(
     calls: Http, topic: str, group: str, policy: str, first: int
