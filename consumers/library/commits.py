@@ -99,20 +99,25 @@ class Commits:
         retry_timeout_ms: int | None = None,
         delivered: Mapping[TopicPartition, int] | None = None,
     ) -> Program[None]:
-        """Commits, as `commit` does, but leaves out partitions of deleted topics: others must not wait for these."""
-        left = dict(offsets)
+        """Commits, as `commit` does, but leaves out partitions of topics that were deleted, also where others have
+        their names by now, and what is another member's: the others must not wait for these. Then it raises Fenced."""
+        left, fenced = dict(offsets), None
         while True:
             try:
                 yield from self.commit(left, retry_timeout_ms, delivered)
             except SiltlogError as error:
-                topic = error.members.get("topic") if error.error_code in TOPIC_GONE_CODES else None
-                gone = [at for at in left if at.topic == topic]
+                gone = [at for at in left if is_gone(at, error)]
                 if not gone:
                     raise
-                _log.warning("what is done in %s is not committed: %s", topic, error)
-                left = {at: offset for at, offset in left.items() if at.topic != topic}
+                if isinstance(error, Fenced):
+                    fenced = fenced or error
+                else:
+                    _log.warning("what is done in %s is not committed: %s", ", ".join({at.topic for at in gone}), error)
+                left = {at: offset for at, offset in left.items() if at not in gone}
             else:
-                return
+                break
+        if fenced is not None:
+            raise fenced
 
     def try_to_commit(
         self,
@@ -151,6 +156,18 @@ class Commits:
     def _put_off(self) -> None:
         if self._options.commits_by_itself:
             self.due_at = self._clock.monotonic() + self._options.auto_commit_interval_ms / 1000
+
+
+def is_gone(at: TopicPartition, error: SiltlogError) -> bool:
+    """Whether the server refuses something because the partition is not what was read any more: another member's, or of
+    a topic that was deleted. An offset beyond the end is of a topic whose name another has now, with fewer records."""
+    if isinstance(error, Fenced):
+        return at in _partitions_of(error)
+    named = error.members
+    if error.error_code in TOPIC_GONE_CODES:
+        return named.get("topic") == at.topic
+    is_named = named.get("topic") == at.topic and named.get("partition") == at.partition
+    return is_named and error.error_code == "invalid_request" and "high_watermark" in named
 
 
 def _partitions_of(error: Fenced) -> list[TopicPartition]:

@@ -362,7 +362,7 @@ def _refused_of(error: SiltlogError, offsets: Sequence[SaidOffset]) -> list[Said
 def _too_late(late: Sequence[SaidOffset | SaidRecord]) -> SiltlogError:
     return problem(
         "fenced_member",
-        "what was said is of an assignment that has ended, or of a topic that was deleted: drop what came of it, and go "
-        "on with the last",
+        "what was said is of an assignment that has ended, or of a topic that was deleted: drop what came of it, "
+        "and go on with the last",
         partitions=[{"topic": at.topic, "partition": at.partition} for at in late],
     )

@@ -11,7 +11,7 @@ import logging
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 
-from siltlog.consumers.library.commits import TOPIC_GONE_CODES
+from siltlog.consumers.library.commits import is_gone
 from siltlog.consumers.library.handling.partition_lane import PartitionLane
 from siltlog.consumers.library.inbox import Inbox
 from siltlog.consumers.library.member import GroupMember
@@ -238,7 +238,7 @@ class Attempts:
     def _put_off(self, lane: PartitionLane, error: SiltlogError) -> None:
         """The group could not be told: again in a moment, until `retry_timeout_ms` are over."""
         now = self._clock.monotonic()
-        if error.error_code in TOPIC_GONE_CODES:
+        if is_gone(lane.at, error):
             # The group is about to take the partition away.
             lane.rests_until = now + BACKOFF_MS_MAX / 1000
             return

@@ -1,7 +1,9 @@
 """Topics that are deleted, and created again, under a member that has read of them."""
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from typing import Any
 
 import pytest
 import waiting
@@ -157,18 +159,27 @@ def test_a_handler_outlives_a_topic_that_is_deleted_while_it_is_at_work(
 
 @pytest.mark.rule("M5")
 @pytest.mark.parametrize("ends", ["commit", "close"])
+@pytest.mark.parametrize("comes_back", [None, 2, 12])
 def test_a_topic_that_is_gone_does_not_keep_what_is_done_in_others_from_being_committed(
-    url: str, topic: str, ends: str
+    url: str, topic: str, ends: str, comes_back: int | None
 ) -> None:
     gone = topic + "-gone"
     create(url, topic, "kept", 5)
     create(url, gone, "gone", 5)
-    with Consumer(url, group=topic, topics=[topic, gone], auto_commit_interval_ms=600_000) as consumer:
-        poll(consumer, 10)
-        consumer._inbox.ask()
-        with Admin(url) as admin:
-            admin.delete_topic(gone)
-        if ends == "commit":
+    told: AbstractContextManager[Any] = pytest.raises(Fenced) if comes_back == 12 else nullcontext()
+    consumer = Consumer(url, group=topic, topics=[topic, gone], auto_commit_interval_ms=600_000)
+    poll(consumer, 10)
+    consumer._inbox.ask()
+    with Admin(url) as admin:
+        admin.delete_topic(gone)
+    if comes_back is not None:
+        create(url, gone, "new", comes_back)
+    if ends == "commit":
+        with told:
             consumer.commit()
-            assert offsets(url, topic) == {TopicPartition(topic, 0): 5}
-    assert offsets(url, topic) == {TopicPartition(topic, 0): 5}
+        assert offsets(url, topic)[TopicPartition(topic, 0)] == 5
+        consumer.close()
+    else:
+        with told:
+            consumer.close()
+    assert {at: offset for at, offset in offsets(url, topic).items() if offset} == {TopicPartition(topic, 0): 5}

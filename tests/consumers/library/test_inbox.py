@@ -556,3 +556,50 @@ def test_what_is_read_ahead_is_bounded(partitions: int) -> None:
             member.take_step()
         assert member.inbox.positions.buffered_bytes <= 2 * 64 * 1024
         assert sum(fetch.plan.bytes_max for fetch in member.fetches) <= 64 * 1024
+
+
+@pytest.mark.rule("M15")
+@pytest.mark.parametrize("named", [True, False])
+def test_the_ends_of_a_topic_that_was_created_again_are_its_own(named: bool) -> None:
+    """`named`: the group says which topic it means; else the consumer asks."""
+    at, others = TopicPartition("t", 0), TopicPartition("u", 0)
+    inbox = Inbox(ConsumerOptions(group="g", topics=["t", "u"], stop_at="latest"), SimulatedClock())
+    inbox.assignment.known = True
+    ends = {"t": ("former", 50), "u": ("same", 2)}
+    asked: list[str] = []
+
+    def mark() -> None:
+        program = inbox.mark_ends()
+        with suppress(StopIteration):
+            request = program.send(None)
+            while True:
+                assert isinstance(request, Request)
+                topic = request.path.split("/")[3].partition("?")[0]
+                asked.append(topic)
+                topic_id, end = ends[topic]
+                bounds = Bounds(0, 0, end)._asdict()
+                document = {"topic_id": topic_id, "partitions": [{"partition": 0, **bounds}]}
+                request = program.send(Response(200, {}, msgspec.json.encode(document)))
+
+    def assign(of: TopicPartition) -> None:
+        inbox.positions.assign(of, 0, None, ends[of.topic][0] if named else None)
+
+    assign(at)
+    assign(others)
+    mark()
+    mark()
+    assert asked == ["t", "u"]
+    inbox.positions.states[others].position = 2
+    # It was deleted and created again; the group's next assignment says so.
+    ends["t"] = ("new", 3)
+    inbox.positions.revoke([at])
+    inbox._topics.forget("t")
+    assign(at)
+    if not named:
+        inbox._topics._ids["t"] = "new"
+    mark()
+    mark()
+    assert asked == ["t", "u", "t"]
+    assert not inbox.stopped()
+    inbox.positions.states[at].position = 3
+    assert inbox.stopped()
