@@ -118,6 +118,7 @@ class AsyncConsumer(AsyncIteration):
         ended the process is counted too: after such an end records that were handed out are handled one at a time.
 
         With several `workers`, tasks call `handle`, at most one for a partition; what it returns is awaited.
+        A handler in a task of its own may only call `wakeup` and `close` of the consumer.
         Where this is cancelled the handlers are too, and what is done is committed.
 
         Raises what a poll does, and what `handle` raises that is no Exception; the record is then not done.
@@ -188,10 +189,10 @@ class AsyncConsumer(AsyncIteration):
         return sorted(self._inbox.positions.states)
 
     async def position(self, topic: str, partition: int) -> int:
-        """The offset that is handed out next."""
+        """The offset that is handed out next; within the handler of a `run`, behind the record that it has."""
         with self._turn.taken():
             state = await self._state(topic, partition)
-            return state.position
+            return state.handed_out
 
     async def lag(self) -> dict[TopicPartition, Lag]:
         """How far each partition's position is behind its end, in records and in seconds."""

@@ -119,6 +119,7 @@ class Consumer(Iteration):
         ended the process is counted too: after such an end records that were handed out are handled one at a time.
 
         With several `workers`, threads call `handle`, at most one for a partition; otherwise this thread does.
+        A handler in a thread of its own may only call `wakeup` and `close` of the consumer.
 
         Raises what a poll does, and what `handle` raises that is no Exception; the record is then not done.
         """
@@ -188,10 +189,10 @@ class Consumer(Iteration):
         return sorted(self._inbox.positions.states)
 
     def position(self, topic: str, partition: int) -> int:
-        """The offset that is handed out next."""
+        """The offset that is handed out next; within the handler of a `run`, behind the record that it has."""
         with self._turn.taken():
             state = self._state(topic, partition)
-            return state.position
+            return state.handed_out
 
     def lag(self) -> dict[TopicPartition, Lag]:
         """How far each partition's position is behind its end, in records and in seconds."""

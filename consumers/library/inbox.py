@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Literal
 
 from siltlog.consumers.library.assignment import Assignment
 from siltlog.consumers.library.commits import LAST_COMMIT_MS, TOPIC_GONE_CODES
@@ -265,6 +266,13 @@ class Inbox:
     def is_within_run(self) -> bool:
         """Whether who asks is a part of a run that goes on, which cannot end before they do."""
         return self.done_is_said and self in _within.get()
+
+    def in_use(self, other: Literal["thread", "task"]) -> SiltlogError:
+        """The refusal for who is not the thread, or task, that has the turn."""
+        why = f"another {other} is using this consumer; only wakeup() and close() may"
+        if self.is_within_run:
+            why = f"a handler with a {other} of its own may only call wakeup() and close(); the run has the consumer"
+        return problem("invalid_request", why)
 
     def begin_iteration(self) -> None:
         self._marks = None

@@ -23,7 +23,7 @@ def lag_of(
         for at, state in positions.states.items():
             if at.topic == topic and at.partition in found:
                 state.bounds = found[at.partition][0]
-                behind[at] = max(0, topics.end(state.bounds) - readable(state, state.position))
+                behind[at] = max(0, topics.end(state.bounds) - readable(state, state.handed_out))
     late = [positions.states[at] for at in behind if behind[at]]
     moments = {state.at: positions.next_timestamp_us(state) for state in late}
     moments |= yield from _ask_for_moments([state for state in late if moments[state.at] is None], topics, isolation)
@@ -39,7 +39,8 @@ def _ask_for_moments(
     moments: dict[TopicPartition, int | None] = {}
     while states:
         wanted = tuple(
-            Wanted(state.at, readable(state, state.position), topics.topic_id(state.at.topic), None) for state in states
+            Wanted(state.at, readable(state, state.handed_out), topics.topic_id(state.at.topic), None)
+            for state in states
         )
         plan = FetchPlan(SERVER, wanted, isolation, len(wanted), REPLY_BYTES_MAX, 0)
         parts = fetched_of((yield fetch_request(plan, partition_bytes_max=1)))

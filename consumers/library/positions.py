@@ -3,7 +3,8 @@ clock."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from datetime import timedelta
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pyarrow as pa
 from siltlog.consumers.library.record import ConsumerRecord, records_of
 from siltlog.consumers.library.sources.server import Fetched, FetchPlan
 from siltlog.infra.arrow.arrays import numbers_of
-from siltlog.infra.client.record import TopicPartition
+from siltlog.infra.client.record import EPOCH, TopicPartition
 from siltlog.infra.records import Bounds
 
 CHUNKS_MAX = 4
@@ -22,15 +23,28 @@ CHUNK_RECORDS = 500
 """How many records an iteration makes of Arrow rows at a time."""
 
 
+class Lane(Protocol):
+    """Records of a partition on their way through a run's handler."""
+
+    @property
+    def handed_out(self) -> int:
+        """Up to where the handler was given them."""
+
+    @property
+    def upcoming(self) -> ConsumerRecord | None:
+        """The one that is given to it next; None where that is not of these."""
+
+
 class PartitionState:
-    """`position` is the next offset to hand out, `asked` the next to fetch; what is below `done` is done.
+    """`position` is the next offset to hand out, or to take for a run's handler, `asked` the next to fetch; what is
+    below `done` is done.
 
     Offsets have gaps, so none of them is last + 1: each is what a source named as next, or a record's offset + 1.
     """
 
     __slots__ = (
-        *("asked", "at", "bounds", "committed", "delivered", "done", "fetch", "held", "paused", "placed", "position"),
-        *("rests_until", "runs", "topic_id", "troubled_since"),
+        *("asked", "at", "bounds", "committed", "delivered", "done", "fetch", "held", "lane", "paused", "placed"),
+        *("position", "rests_until", "runs", "topic_id", "troubled_since"),
     )
 
     def __init__(
@@ -40,6 +54,8 @@ class PartitionState:
         self.paused = False
         self.held = False
         """What is read of it already is to be handled first."""
+        self.lane: Lane | None = None
+        """What a run has taken of it; a move, as by a seek, leaves that behind."""
         self.committed: int | None = offset
         """None while it is not known: a commit whose answer was lost may have changed it."""
         self.bounds: Bounds | None = None
@@ -60,8 +76,14 @@ class PartitionState:
         """Whether nothing of it is to be fetched or handed out now."""
         return self.paused or self.held
 
+    @property
+    def handed_out(self) -> int:
+        """The next offset that a caller, or a run's handler, is given."""
+        return self.position if self.lane is None else self.lane.handed_out
+
     def move(self, offset: int) -> None:
         self.placed = True
+        self.lane = None
         self.position = self.asked = self.done = offset
         self.fetch: Fetch | None = None
         """The fetch that asks for it; what others bring is out of date."""
@@ -72,6 +94,7 @@ class PartitionState:
         self.fetch = None
         self.runs = 0
         self.held = False
+        self.lane = None
 
 
 class Fetch(NamedTuple):
@@ -227,6 +250,9 @@ class Positions:
 
     def next_timestamp_us(self, state: PartitionState) -> int | None:
         """Returns the timestamp of the next record to hand out; None where it is not buffered."""
+        upcoming = None if state.lane is None else state.lane.upcoming
+        if upcoming is not None:
+            return (upcoming.timestamp - EPOCH) // timedelta(microseconds=1)
         return next((timestamp_us(run.rows) for run in self._runs if run.state is state), None)
 
     def all_held(self, marks: Marks | None) -> bool:

@@ -268,7 +268,7 @@ class AsyncTurn:
             raise problem("invalid_request", "this consumer is closed; make a new one")
         self._tasks.enter()
         if self._is_of_another():
-            raise problem("invalid_request", "another task is using this consumer; only wakeup() and close() may")
+            raise self._inbox.in_use("task")
         if self.user is not None or self._tasks.is_attending:
             # Within one of its own calls: a callback's.
             yield

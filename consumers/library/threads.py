@@ -284,7 +284,7 @@ class Turn:
             if holder.goes_on:
                 return False
         elif holder.thread.is_alive():
-            raise problem("invalid_request", "another thread is using this consumer; only wakeup() and close() may")
+            raise self._inbox.in_use("thread")
         self._inbox.interrupt()
         self._holder = taking
         return True

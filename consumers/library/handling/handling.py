@@ -71,7 +71,7 @@ class Handling:
 
     def halts(self, lane: PartitionLane) -> bool:
         """Whether a worker that has the lane is to begin no further record of it."""
-        return lane.stopping or lane.state.paused or self._inbox.closing
+        return lane.stopping or lane.is_left or lane.state.paused or self._inbox.closing
 
     def finished(self, lane: PartitionLane, error: BaseException | None) -> None:
         """A worker has let go of the lane. From any thread; the next `attend` takes it in."""
@@ -183,12 +183,12 @@ class Handling:
         lane = self._lanes.pop(at, None)
         if lane is None:
             return
+        has_rest = not (lane.finished or lane.is_left)
         lane.stopping = True
-        lane.state.held = False
-        self._attempts.forget(lane)
+        self._leave_behind(lane)
         if lane.busy:
             self._strays.append(lane)
-        if not lane.finished and self._inbox.positions.states.get(at) is lane.state:
+        if has_rest and self._inbox.positions.states.get(at) is lane.state:
             self._inbox.positions.give_back(lane.rest())
             lane.state.position = lane.done
 
@@ -205,6 +205,8 @@ class Handling:
             self._lanes[lane.at] = self._lanes.pop(lane.at)
             if isinstance(error, Exception):
                 self._attempts.failed(lane, error)
+                if not lane.is_left:
+                    self._shorten(lane)
             elif error is not None:
                 self._fatal = self._fatal or error
             elif lane.finished and lane is not self._attempts.suspect and not self._attempts.one_by_one:
@@ -212,24 +214,42 @@ class Handling:
             else:
                 lane.step = "begin"
 
+    def _shorten(self, lane: PartitionLane) -> None:
+        """A lane that rests keeps one record: as many as there are partitions may rest at once."""
+        behind, positions = lane.keep_one(), self._inbox.positions
+        if behind is not None and positions.states.get(lane.at) is lane.state:
+            positions.give_back(behind)
+            lane.state.position = lane.after
+
     def _leave(self, lane: PartitionLane) -> None:
-        lane.state.held = False
+        self._leave_behind(lane)
         del self._lanes[lane.at]
+
+    def _leave_behind(self, lane: PartitionLane) -> None:
+        lane.state.held = False
+        if not lane.is_left:
+            lane.state.lane = None
+        self._attempts.forget(lane)
 
     def _fill(self) -> None:
         """Gives partitions that have records and no lane one."""
+        for lane in [lane for lane in self._lanes.values() if lane.is_left and not lane.busy]:
+            self._leave(lane)
+        now, resting_bytes = self._clock.monotonic(), 0
         for lane in self._lanes.values():
-            lane.state.held = lane.state.runs > 0
-        now = self._clock.monotonic()
+            rests = lane.rests_until > now
+            resting_bytes += lane.run.nbytes if rests else 0
+            # What rests is not read on: where room is needed, what was read of it goes, and would come again at once.
+            lane.state.held = rests or lane.state.runs > 0
         active = sum(lane.rests_until <= now and not lane.waits_for_resume for lane in self._lanes.values())
         # What the group is told of alone is begun at once.
         per_worker = 1 if self._attempts.one_by_one else LANES_PER_WORKER
-        while active < per_worker * self.options.workers:
+        while active < per_worker * self.options.workers and resting_bytes <= self._inbox.options.buffer_bytes:
             run = self._inbox.next_run(CHUNK_RECORDS)
             if run is None:
                 return
             self._inbox.positions.handed_out(run)
-            lane = self._lanes[run.state.at] = PartitionLane(run, run.state.position)
+            lane = self._lanes[run.state.at] = run.state.lane = PartitionLane(run, run.state.position)
             lane.state.held = run.state.runs > 0
             active += 1
 

@@ -75,10 +75,26 @@ class PartitionLane:
         return self.index == len(self.records)
 
     @property
+    def is_left(self) -> bool:
+        """Whether its partition goes on elsewhere: it was sought, or let go."""
+        return self.state.lane is not self
+
+    @property
     def done(self) -> int:
         """The offset below which everything was handled."""
         index = self.index
         return self.after if index == len(self.records) else self.records[index].offset
+
+    @property
+    def handed_out(self) -> int:
+        """Up to where the handler was given records, with the one that it has."""
+        index = self.index
+        return self.records[index].offset + 1 if self.busy and index < len(self.records) else self.done
+
+    @property
+    def upcoming(self) -> ConsumerRecord | None:
+        index = self.index + self.busy
+        return self.records[index] if index < len(self.records) else None
 
     @property
     def waits_for_resume(self) -> bool:
@@ -99,7 +115,23 @@ class PartitionLane:
         self.attempts = 0
         self.counted = False
         self.index = index = self.index + 1
-        self.state.done = self.after if index == len(self.records) else self.records[index].offset
+        if not self.is_left:
+            self.state.done = self.after if index == len(self.records) else self.records[index].offset
+
+    def keep_one(self) -> Run | None:
+        """Lets go of all but the record that is next, and returns what comes behind it; None where nothing does."""
+        run, index, others = self.run, self.index, len(self.records) - self.index - 1
+        behind = None
+        if others:
+            nbytes = run.nbytes * others // len(self.records)
+            behind = run._replace(rows=run.rows.slice(index + 1), nbytes=nbytes)
+            self.after = self.records[index + 1].offset
+        # Copied: a slice would hold all that was fetched with it.
+        rows = run.rows.take([index])
+        self.run = run._replace(rows=rows, after=self.after, nbytes=rows.nbytes)
+        self.records = self.records[index : index + 1]
+        self.index = 0
+        return behind
 
     def rest(self) -> Run:
         """Returns the records that were not handled, in the form in which they were taken."""

@@ -139,6 +139,25 @@ def test_what_is_no_exception_ends_the_run_and_leaves_the_record(url: str, topic
     assert {partition: offset for partition, offset in committed(url, topic).items() if offset} == seen
 
 
+def test_a_handler_may_only_wake_and_close(url: str, topic: str) -> None:
+    said: set[str] = set()
+
+    async def scenario() -> None:
+        async with consumer_of(url, topic) as consumer:
+
+            async def handle(record: ConsumerRecord) -> None:
+                with pytest.raises(errors.Refused) as refused:
+                    await consumer.commit()
+                said.add(str(refused.value))
+
+            await consumer.run(handle)
+
+    asyncio.run(scenario())
+    [text] = said
+    assert "task of its own may only call wakeup() and close()" in text
+    assert committed(url, topic) == dict.fromkeys(range(PARTITIONS), 100)
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_handler_that_closes_ends_the_run_after_its_record(url: str, topic: str, workers: int) -> None:
     seen: Counter[int] = Counter()

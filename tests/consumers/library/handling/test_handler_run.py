@@ -231,6 +231,64 @@ def test_a_commit_of_a_handler_is_of_what_is_done(url: str, topic: str) -> None:
 
 
 @pytest.mark.rule("D1", "D8")
+def test_a_position_within_a_handler_is_behind_its_record(url: str, topic: str) -> None:
+    publish(url, topic, 40)
+    told: list[tuple[int, int]] = []
+    behind: list[tuple[int, int]] = []
+
+    def handle(record: ConsumerRecord) -> None:
+        told.append((record.offset + 1, consumer.position(topic, record.partition)))
+        if record.offset in (3, 9):
+            lag = consumer.lag()[TopicPartition(topic, record.partition)]
+            behind.append((9 - record.offset, lag.records))
+            assert (lag.seconds > 0) == (record.offset == 3)
+
+    with consumer_of(url, topic) as consumer:
+        consumer.run(handle, max_attempts=1)
+    assert len(told) == 40 and all(expected == position for expected, position in told)
+    assert len(behind) == 8 and all(expected == records for expected, records in behind)
+
+
+def test_a_handler_in_a_thread_of_its_own_may_only_wake_and_close(url: str, topic: str) -> None:
+    publish(url, topic, 40)
+    said: set[str] = set()
+
+    def handle(record: ConsumerRecord) -> None:
+        with pytest.raises(errors.Refused) as refused:
+            consumer.pause(TopicPartition(topic, record.partition))
+        said.add(str(refused.value))
+
+    with consumer_of(url, topic) as consumer:
+        consumer.run(handle, workers=2)
+    [text] = said
+    assert "thread of its own may only call wakeup() and close()" in text
+    assert committed(url, topic) == dict.fromkeys(range(PARTITIONS), 10)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("to", [2, 8])
+def test_a_handler_that_seeks_is_handed_no_more_of_what_was_read(url: str, topic: str, to: int, fails: bool) -> None:
+    publish(url, topic, 40)
+    seen: list[int] = []
+    positions: list[int] = []
+
+    def handle(record: ConsumerRecord) -> None:
+        if record.partition != 0:
+            return
+        seen.append(record.offset)
+        if len(seen) == 6:
+            consumer.seek(topic, 0, to)
+            positions.append(consumer.position(topic, 0))
+            if fails:
+                raise ValueError("in the middle of it")
+
+    with consumer_of(url, topic) as consumer:
+        consumer.run(handle, **QUICK)
+    assert seen == [*range(6), *range(to, 10)]
+    assert positions == [to]
+    assert committed(url, topic) == dict.fromkeys(range(PARTITIONS), 10)
+
+
 def test_a_commit_before_partitions_go_is_of_what_is_done_in_the_others(url: str, topic: str) -> None:
     publish(url, topic, 400)
     seen: Counter[int] = Counter()

@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -377,3 +378,75 @@ def test_the_group_is_told_far_ahead_and_a_partition_let_go_in_order_leaves_no_s
     assert min(model.delivered) > RECORDS
     life.drive(life.handling.release(sorted(life.inbox.positions.states)))
     assert (model.committed, model.delivered) == ([RECORDS] * PARTITIONS, [0] * PARTITIONS)
+
+
+class ManyPartitions:
+    """A run over partitions that all have records, whose handler fails while it is told to."""
+
+    def __init__(self, partitions: int, records: int, value_bytes: int) -> None:
+        options = ConsumerOptions(group="g", topics=["t"], buffer_bytes=64 * 1024)
+        self.clock = ManualClock()
+        self.inbox = Inbox(options, self.clock)
+        self.inbox.assignment.known = True
+        self.handling = Handling(self.inbox, HandlingOptions(1_000, 1_000, 1_000, WORKERS), self.clock, lambda: 0.5)
+        self.inbox.done_is_said = True
+        self.fails = True
+        self.records = records
+        self.value = b"v" * value_bytes
+        self.handled: dict[int, list[int]] = {p: [] for p in range(partitions)}
+        for partition in range(partitions):
+            self.inbox.positions.assign(TopicPartition("t", partition), 0)
+
+    @property
+    def lanes(self) -> list[PartitionLane]:
+        return list(self.handling._lanes.values())
+
+    def drive(self) -> None:
+        program = self.handling.attend()
+        answer: Any = None
+        with suppress(StopIteration):
+            while True:
+                step = program.send(answer)
+                assert isinstance(step, Request)
+                answer = Response(200, {}, msgspec.json.encode({"attempts": 1, "spent": False}))
+
+    def step(self) -> None:
+        self.drive()
+        for fetch in self.inbox.depart():
+            self.inbox.arrive(fetch, [self.read(wanted.at, wanted.offset) for wanted in fetch.plan.wanted])
+        while (lane := self.handling.startable()) is not None:
+            self.handling.finished(lane, work(lane, self.handle, self.clock, self.handling.halts, lambda: False))
+
+    def read(self, at: TopicPartition, offset: int) -> Fetched:
+        rows = [
+            {"topic": "t", "partition": at.partition, "offset": one, "timestamp": 0, "value": self.value}
+            for one in range(offset, min(offset + 40, self.records))
+        ]
+        table = pa.Table.from_pylist(rows, FETCH_SCHEMA) if rows else None
+        return Fetched(at, offset + len(rows), table, Bounds(0, 0, self.records))
+
+    def handle(self, record: ConsumerRecord) -> None:
+        if self.fails:
+            raise ValueError("all do")
+        self.handled[record.partition].append(record.offset)
+
+
+@pytest.mark.rule("M16")
+@pytest.mark.parametrize(("value_bytes", "rest_at_most"), [(10, 50), (10_000, 10)])
+def test_what_a_run_holds_is_bounded_while_every_record_fails(value_bytes: int, rest_at_most: int) -> None:
+    run = ManyPartitions(50, 60, value_bytes)
+    most = 0
+    for _ in range(200):
+        run.step()
+        resting = [lane for lane in run.lanes if lane.rests_until > run.clock.now]
+        assert all(len(lane.records) == lane.run.rows.num_rows == 1 for lane in resting)
+        most = max(most, len(resting))
+        assert len(run.lanes) - len(resting) <= 4 * WORKERS
+    assert rest_at_most / 2 <= most <= rest_at_most + 4 * WORKERS
+    run.fails = False
+    for _ in range(3_000):
+        run.clock.now += 0.5
+        run.step()
+        if all(len(handled) == run.records for handled in run.handled.values()):
+            break
+    assert all(handled == list(range(run.records)) for handled in run.handled.values()), "in order, and each once"
