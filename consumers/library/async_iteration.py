@@ -33,7 +33,7 @@ class AsyncIteration(ABC):
                     chunk = await self._next_chunk()
                 if chunk is None:
                     raise StopAsyncIteration
-            return chunk.hand_out()
+            return self._inbox.handed_over(chunk.hand_out())
         except (StopAsyncIteration, *LEAVES_ALL_WHOLE):
             raise
         except BaseException:

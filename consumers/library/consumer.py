@@ -94,13 +94,15 @@ class Consumer(Iteration):
         The records of the poll before are done.
         """
         with self._turn.taken():
-            return [record for run in self._take(max_records, timeout_ms) for record in records_in(run)]
+            records = [record for run in self._take(max_records, timeout_ms) for record in records_in(run)]
+        return self._inbox.handed_over(records)
 
     def poll_arrow(self, max_records: int = FETCH_RECORDS_MAX, timeout_ms: int = 1_000) -> pa.Table:
         """Polls as `poll` does; returns a table of topic, partition, offset, timestamp, key, value, headers."""
         with self._turn.taken():
             tables = [run.rows for run in self._take(max_records, timeout_ms)]
-            return pa.concat_tables(tables) if tables else pa.Table.from_batches([], FETCH_SCHEMA)
+            table = pa.concat_tables(tables) if tables else pa.Table.from_batches([], FETCH_SCHEMA)
+        return self._inbox.handed_over(table)
 
     def run(
         self,

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Literal
+from typing import Literal, TypeVar
 
 from siltlog.consumers.library.assignment import Assignment
 from siltlog.consumers.library.commits import LAST_COMMIT_MS, TOPIC_GONE_CODES
@@ -44,6 +44,7 @@ from siltlog.infra.records import Bounds, Lag
 WAIT_S_MAX = 1.0
 """A wait is looked at this often, whatever it waits for."""
 _log = logging.getLogger("siltlog.consumer")
+T = TypeVar("T")
 _within: ContextVar[tuple["Inbox", ...]] = ContextVar("siltlog_runs", default=())
 """The consumers of whose runs what goes on here is a part: a handler, a callback, or a task that one of these made."""
 
@@ -60,6 +61,7 @@ class Inbox:
         self._fetches = Fetches(options, self.positions, self._topics, choose)
         self._chunk: Chunk | None = None
         self._interrupted = False
+        self._is_handed_over = False
         self._marks: dict[TopicPartition, int] | None = None
         self._marked: dict[str, str | None] = {}
         """The id under which a topic's ends were seen, by its name."""
@@ -152,9 +154,18 @@ class Inbox:
 
     def begin_turn(self) -> None:
         """A call begins: its caller has received what the one before handed out, unless that was interrupted."""
+        if not (self._is_handed_over or self.positions.is_confirmed):
+            self.interrupt()
         if self._interrupted:
             self._go_back()
         self.positions.confirm()
+        self._is_handed_over = False
+
+    def handed_over(self, what: T) -> T:
+        """Returns what a call hands out, as the last that it does: behind this store no signal is looked for until it
+        is the caller's. The end of a `with` is no such place."""
+        self._is_handed_over = True
+        return what
 
     def interrupt(self) -> None:
         """A call was cut short between any two steps, as by Ctrl-C: the next goes back to what is known."""

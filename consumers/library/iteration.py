@@ -31,7 +31,8 @@ class Iteration(ABC):
             chunk = self._inbox.chunk_on(self._clock.monotonic()) or self._next_chunk()
             if chunk is None:
                 raise StopIteration
-            return chunk.hand_out()
+            record = chunk.hand_out()
+        return self._inbox.handed_over(record)
 
     def _records(self) -> Iterator[ConsumerRecord]:
         try:

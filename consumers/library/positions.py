@@ -230,6 +230,11 @@ class Positions:
         self.doubt(run.state)
         run.state.position = run.after if run.state.runs else run.state.asked
 
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether nothing was handed out since `confirm`."""
+        return not self._unconfirmed
+
     def confirm(self) -> None:
         """All that was handed out was received."""
         self._unconfirmed.clear()

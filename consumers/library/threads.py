@@ -9,6 +9,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
@@ -90,7 +91,7 @@ class ConsumerThreads:
         """Joins the group, where there is one."""
         member = self._inbox.member
         if member is not None and not self._heartbeats_begun:
-            threading.Thread(target=self._heartbeats, args=(member,), name="siltlog-heartbeat", daemon=True).start()
+            _begin("siltlog-heartbeat", partial(self._heartbeats, member))
 
     def launch(self) -> None:
         """Has fetched what the inbox wants next."""
@@ -100,20 +101,32 @@ class ConsumerThreads:
                 new = self._busy > self._fetchers
                 self._fetchers += new
             if new:
-                threading.Thread(target=self._serve, name="siltlog-fetch", daemon=True).start()
+                _begin("siltlog-fetch", self._serve)
             self._fetches.put(fetch)
 
     def wait(self, deadline: float, ready: Callable[[], bool] = bool) -> None:
         """Returns once something has come, or is due, or at `deadline` (monotonic seconds); or it is `ready`."""
         until = self._inbox.wait_until(deadline)
-        with self._lock:
+        with self._lock, self._interruptible():
             if not (self._inbox.has_news or ready()):
                 self._changed.wait(max(0.0, until - self._clock.monotonic()))
 
     def wait_for(self, ready: Callable[[], bool], seconds: float) -> None:
         """Returns once it is `ready`, whatever else comes, or after `seconds`."""
-        with self._lock:
+        with self._lock, self._interruptible():
             self._changed.wait_for(ready, None if seconds == math.inf else seconds)
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Ctrl-C right behind the step by which a wait lets go of the lock finds it let go, as nobody expects it."""
+        try:
+            yield
+        except BaseException:
+            try:
+                self._changed.notify(0)
+            except RuntimeError:
+                self._lock.acquire()
+            raise
 
     def tell(self, change: Callable[[], None]) -> None:
         """Makes a change that a wait may be for."""
@@ -209,6 +222,16 @@ class ConsumerThreads:
                 self._changed.notify_all()
 
 
+def _begin(name: str, work: Callable[[], None]) -> None:
+    """Starts a thread. What interrupts the one that starts it may come as RuntimeError out of Python's own locks."""
+    try:
+        threading.Thread(target=work, name=name, daemon=True).start()
+    except RuntimeError as error:
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise error.__context__ from None
+        raise
+
+
 class Taking:
     """One taking of a turn, by `with`, in a thread and in the frame of the call that has it."""
 
@@ -293,8 +316,6 @@ class Turn:
         if kind is not None and not issubclass(kind, (SiltlogError, StopIteration)):
             self._inbox.interrupt()
         if self._holder is taking:
-            # From here on what was handed out counts as received: nothing is called in which the thread may be
-            # interrupted.
             self._holder = None
             if self._is_awaited:
                 self._ended.set()

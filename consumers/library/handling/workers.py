@@ -26,14 +26,21 @@ class Workers:
         self._lanes: queue.SimpleQueue[PartitionLane | None] = queue.SimpleQueue()
 
     def __enter__(self) -> None:
-        for number in range(self._count):
-            # Daemons: a handler that never returns does not keep the process.
-            threading.Thread(target=self._work, name=f"siltlog-worker-{number}", daemon=True).start()
+        try:
+            for number in range(self._count):
+                # Daemons: a handler that never returns does not keep the process.
+                threading.Thread(target=self._work, name=f"siltlog-worker-{number}", daemon=True).start()
+        except BaseException:
+            self._dismiss()
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Tells the threads to end once they have nothing to do; a handler that runs ends by itself."""
+        self._dismiss()
+
+    def _dismiss(self) -> None:
         for _ in range(self._count):
             self._lanes.put(None)
 
