@@ -94,7 +94,8 @@ class Admission:
         self.aging = AgingTime(clock)
         """By which producers and idempotency keys age."""
         self.reconfigure(record_bytes_max)
-        self._producers_bytes_max = wal.state_bytes_max * PRODUCERS_STATE_PART
+        self.producers_bytes_max = wal.state_bytes_max * PRODUCERS_STATE_PART
+        """What producers of all topics may take of the WAL's state."""
         self._keys_bytes_max = wal.state_bytes_max * KEYS_STATE_PART
         self.topics_bytes_max = int(wal.state_room - self._producers_bytes_max - self._keys_bytes_max)
         """What topics may take of the WAL's state: beside all of that any submit has room in a segment."""
@@ -178,7 +179,7 @@ class Admission:
 
     def bound_producers(self) -> None:
         """Forgets producers unused for longest where there are more than the WAL's state has room for."""
-        self._topic_logs.forget_producers(self._producers_bytes_max)
+        self._topic_logs.forget_producers(self.producers_bytes_max)
 
     def recycled(self, nbytes: int) -> None:
         """Takes note that `nbytes` of the WAL are free again."""

@@ -264,6 +264,7 @@ class Log:
         topic.producers.epochs_changed()
         for log in topic.partitions:
             log.sequencer.touch(producer_id, now_us)
+        self.admission.bound_producers()
         event = wal_state.ProducerClaimed(topic.topic_id, producer_id, epoch, now_us)
         self.group_commit.add_shipped_control(topic, wal_state.encode(event))
         await self.group_commit.commit(FRAME_OVERHEAD_BYTES)

@@ -1,12 +1,13 @@
 """The things that the WAL remembers besides records: the state at the head of each segment, and the events between."""
 
-from typing import Union
+from collections.abc import Iterator, Sequence
+from typing import TypeVar, Union
 
 import msgspec
 
 from siltlog.infra.errors import ConfigError
 from siltlog.ingest.producers.epochs import EpochState, KnownEpoch
-from siltlog.ingest.producers.sequencer import ProducerState
+from siltlog.ingest.producers.sequencer import ProducerState, is_key, producer_bytes
 
 EPOCHS_REMEMBERED = 64
 VERSION = 1
@@ -148,6 +149,47 @@ def _short_topic(topic: TopicState) -> TopicState:
             for number, partition in topic.partitions.items()
         },
     )
+
+
+def bound_producers(state: WalState, bytes_max: float) -> None:
+    """Forgets producers and claimed epochs, those unused for longest, until those left take at most `bytes_max`."""
+    producers = [
+        (known.used_us, partition.producers, producer_id)
+        for topic in state.topics.values()
+        for partition in topic.partitions.values()
+        for producer_id, known in partition.producers.items()
+        if not is_key(producer_id)
+    ]
+    epochs = [
+        (known.used_us, topic.producer_epochs, producer_id)
+        for topic in state.topics.values()
+        for producer_id, known in topic.producer_epochs.epochs.items()
+    ]
+    # Where both are many each has half: they age by clocks of their own.
+    epochs_max = max(bytes_max / 2, bytes_max - _bytes(producers))
+    for _, claimed, producer_id in _forgotten(epochs, epochs_max):
+        claimed.floor = max(claimed.floor, claimed.epochs.pop(producer_id).claimed)
+    for _, known_producers, producer_id in _forgotten(producers, bytes_max - min(_bytes(epochs), epochs_max)):
+        del known_producers[producer_id]
+
+
+_Where = TypeVar("_Where")
+_Used = tuple[int, _Where, str]
+"""When a producer was used, where that is known, its id."""
+
+
+def _bytes(used: Sequence[_Used[_Where]]) -> int:
+    return sum(producer_bytes(producer_id) for _, _, producer_id in used)
+
+
+def _forgotten(used: Sequence[_Used[_Where]], bytes_max: float) -> Iterator[_Used[_Where]]:
+    """Yields those unused for longest, until the others take at most `bytes_max`."""
+    left = _bytes(used)
+    for one in sorted(used, key=lambda each: each[0]):
+        if left <= bytes_max:
+            return
+        left -= producer_bytes(one[2])
+        yield one
 
 
 def apply(state: WalState, event: Event) -> None:

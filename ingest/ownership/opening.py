@@ -53,6 +53,8 @@ async def start_log(
     for topic_id in former.topic_ids():
         # Its topic was deleted, or its table's loss accepted.
         former.settled(topic_id)
+    # What was forgotten since the last state comes back with the records behind it.
+    log.admission.bound_producers()
     await asyncio.to_thread(log.wal.start)
     results = await asyncio.gather(*(taking.claim(plan) for plan in planned), return_exceptions=True)
     for result in results:
@@ -68,6 +70,7 @@ async def start_log(
 async def start_member(log: Log, recovery: Recovery, stranded: Stranded, logger: Logger) -> Taking:
     """Starts the WAL of a node that shares its root with others: no topic is taken before a view says so."""
     found = read_wal(recovery, log.aging.now_us())
+    wal_state.bound_producers(found.state, log.admission.producers_bytes_max)
     former = Former(log.topic_logs, log.wal, found)
     for cut in recovery.cuts:
         _tell_cut(cut, found.state.topics, logger)

@@ -110,7 +110,7 @@ class StateBytes:
         if is_key(producer_id):
             self._add(0, sign * (len(producer_id) + KEY_BYTES))
         else:
-            self._add(sign * (len(producer_id) + PRODUCER_BYTES), 0)
+            self._add(sign * producer_bytes(producer_id), 0)
 
     def join(self, whole: "StateBytes") -> None:
         """Counts it in `whole` too, from now on."""
@@ -284,6 +284,11 @@ class Sequencer:
         while len(state.batches) > REQUESTS_REMEMBERED and state.batches[1].first_offset < dump_offset:
             del state.batches[0]
         known[producer.producer_id] = state
+
+
+def producer_bytes(producer_id: str) -> int:
+    """About what a producer takes in the WAL's state."""
+    return len(producer_id) + PRODUCER_BYTES
 
 
 def is_key(producer_id: str) -> bool:
