@@ -92,3 +92,24 @@ def test_no_segment_is_given_up_before_it_is_durable_how_far_the_table_is(
             await flusher.stop(10)
 
     asyncio.run(run())
+
+
+@pytest.mark.rule("P8")
+def test_segments_that_hold_claims_alone_are_given_up_without_a_flush(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once they filled the log, nothing could be appended that a flush would follow."""
+    monkeypatch.setattr(refresh, "LOOK_SECONDS", 0.01)
+    name = "x" * 190
+
+    async def run() -> None:
+        async with running_log(tmp_path, GatedDisk()) as (log, topics):
+            topic = await topics.create("t", 1, {})
+            flusher = Flusher(log, Retries(log.clock), LOGGER, Metrics())
+            first = log.wal.roll()
+            for number in range(0, 4_000, 100):
+                await asyncio.gather(*(log.claim_producer(topic, f"{number + n}-{name}") for n in range(100)))
+            await until(lambda: not log.wal.has_below(first + 1))
+            await flusher.stop(10)
+
+    asyncio.run(run())
