@@ -187,9 +187,32 @@ class OffsetUpkeep:
             await asyncio.sleep(0)
             if any(entry.committed_ms >= unused_since for entry in self._offsets.table.of(group)):
                 continue
-            unused = {"unused_ms": self._retention_ms, "unused_since": unused_since}
-            if await self._transitions.delete(group, unused) == "ok":
-                self._logger.info("a group that nobody used was forgotten", group=group)
+            await self._forget_group(group, unused_since)
+        for group in await self._unused_without_offsets(unused_since):
+            await self._forget_group(group, unused_since)
+
+    async def _forget_group(self, group: str, unused_since: int) -> None:
+        unused = {"unused_ms": self._retention_ms, "unused_since": unused_since}
+        if await self._transitions.delete(group, unused) == "ok":
+            self._logger.info("a group that nobody used was forgotten", group=group)
+
+    async def _unused_without_offsets(self, unused_since: int) -> list[str]:
+        """Groups of this log of which only Redis knows: their topics were deleted, or they never read any."""
+        known = set(self._offsets.table.groups())
+        groups = [group async for group in self._groups() if group not in known]
+        log = self._offsets.cluster_id
+        fields = ("created", "emptied", "log", f"restored/{log}")
+        unused = []
+        for first in range(0, len(groups), SCAN_PAGE):
+            page = groups[first : first + SCAN_PAGE]
+            states = await self._redis.commands([("HMGET", group_key(group, "state"), *fields) for group in page])
+            offsets = await self._redis.commands([("HLEN", group_key(group, "offsets")) for group in page])
+            for group, (created, emptied, of, restored), count in zip(page, states, offsets, strict=True):
+                # Another log may use this Redis. What nobody ever joined is this one's where it has met it.
+                own = of.decode() == log if of is not None else restored is not None and not count
+                if own and created is not None and int(emptied or created) < unused_since:
+                    unused.append(group)
+        return unused
 
     async def _measure_lags(self) -> None:
         """Measures from what was saved last: without a call to Redis, and reading no more than a few records."""

@@ -411,6 +411,35 @@ def test_a_group_that_nobody_uses_is_forgotten_and_one_with_members_is_not(url: 
     run(scenario())
 
 
+def test_a_group_whose_topics_are_gone_is_forgotten_too(url: str, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        log = log_with(tmp_path, t=1, u=1)
+        async with server(url, log, retention_ms=3_600_000) as r:
+            for group, topic in (("gone", "t"), ("other", "u")):
+                await r.join("m", topic, group=group)
+                await r.groups.members.leave(group, "m")
+            told = await r.join("m", "t", group="held", session_timeout_ms=3_600_000)
+            log.delete("t")
+            await r.tick()
+            await r.pass_ms(1_000_000)
+            await r.join("m", "u", group="new")
+            await r.tick()
+            assert [row[0] for row in (await r.groups.list_groups("", "", 10))[0]] == ["gone", "held", "new", "other"]
+            await r.pass_ms(2_000_000)
+            await r.groups.members.heartbeat("held", "m", _beat(told))
+            # Those of a log that shares this Redis are its own to forget.
+            await r.redis.command("ZADD", GROUPS_KEY, 0, "theirs")
+            await r.redis.command("HSET", group_key("theirs", "state"), "created", 1, "log", "another")
+            await r.redis.command("ZADD", GROUPS_KEY, 0, "never met")
+            await r.redis.command("HSET", group_key("never met", "state"), "created", 1)
+            await r.pass_ms(1_000_000)
+            await r.tick()
+            left = [row[0] for row in (await r.groups.list_groups("", "", 10))[0]]
+            assert left == ["held", "never met", "new", "theirs"]
+
+    run(scenario())
+
+
 def test_a_clock_that_jumps_ahead_has_no_group_forgotten(url: str, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with server(url, log_with(tmp_path, t=1), retention_ms=3_600_000) as r:
