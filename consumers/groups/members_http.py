@@ -27,7 +27,7 @@ from siltlog.infra.http.operations import (
 )
 from siltlog.infra.http.query import Query, named
 from siltlog.infra.http.replies import read_reply
-from siltlog.infra.http.requests import WAIT_MS, body_of, decode
+from siltlog.infra.http.requests import body_of, decode, waits_for
 from siltlog.infra.security.grant import Grant, grant_of
 from siltlog.infra.security.guard import METERED
 
@@ -73,7 +73,7 @@ class MembersHttp:
         Query(request, ())
         body = decode(await body_of(request, BODY_BYTES_MAX), _member_decoder)
         grant = grant_of(request)
-        request.scope["state"][WAIT_MS] = body.wait_ms = grant.within(min(body.wait_ms, self._limits.wait_ms))
+        body.wait_ms = waits_for(request, grant.within(min(body.wait_ms, self._limits.wait_ms)))
         group, member = name_of(request, "group"), name_of(request, "member")
         _require_membership(grant, group, body)
         told = await self._members.heartbeat(group, member, body, Actor.of(grant, group))
@@ -136,7 +136,7 @@ class MembersHttp:
         Query(request, ())
         body = decode(await body_of(request, BODY_BYTES_MAX), _poll_decoder)
         grant = grant_of(request)
-        request.scope["state"][WAIT_MS] = body.wait_ms = grant.within(min(body.wait_ms, self._limits.wait_ms))
+        body.wait_ms = waits_for(request, grant.within(min(body.wait_ms, self._limits.wait_ms)))
         body.max_records = min(body.max_records, self._limits.records)
         body.max_bytes = min(body.max_bytes, self._limits.bytes)
         group, member = name_of(request, "group"), name_of(request, "member")

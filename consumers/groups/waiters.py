@@ -5,6 +5,9 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
+
+from siltlog.infra.http.connection.hang_up import when_hung_up
 
 
 class Waiter:
@@ -57,12 +60,17 @@ class GroupWaiters:
 
     @contextmanager
     def waiting(self, group: str, member: str) -> Iterator[Waiter]:
-        """A waiter that sees every change from here on: to be entered before the state is asked for."""
+        """A waiter that sees every change from here on: to be entered before the state is asked for.
+
+        It waits for nothing once its client has hung up.
+        """
         waiter = Waiter(member)
+        forget = when_hung_up(partial(waiter.wake, math.inf))
         self._waiters[group].add(waiter)
         try:
             yield waiter
         finally:
+            forget()
             waiters = self._waiters[group]
             waiters.discard(waiter)
             if not waiters:

@@ -15,7 +15,7 @@ from siltlog.infra.http.media import chosen_media
 from siltlog.infra.http.operations import IN_BODY, json_answer, json_body, operation
 from siltlog.infra.http.query import Query
 from siltlog.infra.http.replies import read_reply
-from siltlog.infra.http.requests import WAIT_MS, body_of, decode
+from siltlog.infra.http.requests import body_of, decode, waits_for
 from siltlog.infra.limits import INTEGER_MAX, PARTITION_MAX
 from siltlog.infra.listing.file_list import FileLists
 from siltlog.infra.security.grant import grant_of
@@ -73,7 +73,7 @@ class FilesHttp:
         chosen_media(request.headers.get("accept", ""), (names.MEDIA_JSON,))
         body = decode(await body_of(request, self._limits.request_bytes), _decoder)
         check_once(body.partitions)
-        request.scope["state"][WAIT_MS] = wait_ms = min(body.wait_ms, self._limits.wait_ms)
+        wait_ms = waits_for(request, min(body.wait_ms, self._limits.wait_ms))
         lists = await self._lister.list(
             [FetchPosition(at.topic, at.partition, at.offset, topic_id=at.topic_id) for at in body.partitions],
             max_files=min(body.max_files, FILES_MAX),

@@ -59,7 +59,7 @@ from siltlog.infra.http.operations import (
 )
 from siltlog.infra.http.query import Query
 from siltlog.infra.http.replies import read_reply
-from siltlog.infra.http.requests import WAIT_MS, body_of, decode
+from siltlog.infra.http.requests import body_of, decode, waits_for
 from siltlog.infra.limits import PARTITION_MAX, whole_number
 from siltlog.infra.security.grant import Grant, grant_of
 from siltlog.infra.security.guard import METERED
@@ -195,7 +195,7 @@ class ReadsHttp:
         require_read(grant, request.path_params["topic"])
         topic, view = self._find(request, query)
         wait_ms = query.integer("wait_ms", 0, maximum=self._limits.wait_ms, cut=True)
-        request.scope["state"][WAIT_MS] = wait_ms
+        waits_for(request, wait_ms)
         held = held_of(request.scope)
         part = await self._read(query, media, topic, view, isolation, wait_ms, held, grant, producers)
         bounds = {"next_offset": part.next_offset, **(part.bounds._asdict() if part.bounds else {})}
@@ -303,7 +303,8 @@ class ReadsHttp:
         check_once(body.partitions)
         limits, defaults = self._limits, _BY_MEDIA[media]
         max_bytes = min(body.max_bytes or defaults.max_bytes, limits.bytes)
-        request.scope["state"][WAIT_MS] = wait_ms = min(body.wait_ms, limits.wait_ms)
+        wait_ms = min(body.wait_ms, limits.wait_ms)
+        waits_for(request, wait_ms)
         result = await self._fetcher.fetch(
             [FetchPosition(at.topic, at.partition, at.offset, at.max_bytes, at.topic_id) for at in body.partitions],
             max_records=min(body.max_records or defaults.max_records, limits.records),

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 from siltlog.consumers.reading.view import PartitionView
+from siltlog.infra.http.connection.hang_up import when_hung_up
 
 
 class Wait:
@@ -17,8 +18,9 @@ class Wait:
         self._moved: set[int] = set()
         self._watched: list[tuple[int, PartitionView, Callable[[], None]]] = []
         self.over = wait_ms <= 0
-        """The time is up, or the server wants its polls back."""
+        """The time is up, its client has hung up, or the server wants its polls back."""
         self._timer = None if self.over else self._loop.call_later(wait_ms / 1000, self.end)
+        self._forget = when_hung_up(self.end)
 
     def watch(self, index: int, view: PartitionView, worth: Callable[[], bool] | None = None) -> None:
         """Watches `view`: a move of it makes `moved()` return `index`; with `worth`, only one after which that is true.
@@ -50,6 +52,7 @@ class Wait:
         self._complete()
 
     def close(self) -> None:
+        self._forget()
         if self._timer is not None:
             self._timer.cancel()
         for _, view, callback in self._watched:

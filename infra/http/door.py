@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.http.connection.hang_up import HANG_UP
 from siltlog.infra.http.connection.peer import KNOWN, PEER, Peer
 from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.header_fields import told_apart
@@ -147,6 +148,7 @@ class Door:
         peer: Peer = scope["state"][PEER]
         known: Callable[[], None] = scope["state"][KNOWN]
         session = None if self.hops is None else scope["state"].get(HOP_SESSION)
+        hang_up = scope["state"].get(HANG_UP)
         caller = self._caller(peer, scope, headers)
         extra = [(_REQUEST_ID, request_id.encode())]
         admission: Admission | None = None
@@ -173,6 +175,7 @@ class Door:
 
         held = self._in_flight.hold()
         state |= {"request_id": request_id, BODIES: self._bodies, HELD: held, ADDRESS: caller.address, CALLER: caller}
+        state[HANG_UP] = hang_up
         scope["state"] = state
         asking = Asking(scope)
         # Starlette then raises for an unknown method rather than reply in its own words.

@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, problem, problem_document
 from siltlog.infra.http.coding import CODINGS, Inflater, request_coding
+from siltlog.infra.http.connection.hang_up import waits
 from siltlog.infra.http.memory import STALL_SECONDS, Held, InFlight, held_of
 from siltlog.infra.limits import malformed_json, too_large
 
@@ -284,6 +285,13 @@ async def body_of(request: Request, bytes_max: int) -> bytes:
     held = held_of(request.scope)
     body = await reader.read(request.receive, request.headers.get("content-length", ""), held, bytes_max)
     return await reader.inflated(body, coding, held, bytes_max) if coding else body
+
+
+def waits_for(request: Request, wait_ms: int) -> int:
+    """Notes that a request is about to wait for so long, unless its client hangs up."""
+    request.scope["state"][WAIT_MS] = wait_ms
+    waits(request.scope["state"])
+    return wait_ms
 
 
 def too_slow(detail: str) -> SiltlogError:

@@ -13,6 +13,7 @@ from siltlog.infra.errors import SiltlogError, problem, problem_document
 from siltlog.infra.http.connection.crowd import KEEP_ALIVE_SECONDS, Crowd
 from siltlog.infra.http.connection.fast_path import Exchange, FastPath, NoFastPath
 from siltlog.infra.http.connection.gathering import LingeringTransport
+from siltlog.infra.http.connection.hang_up import HANG_UP, HangUp
 from siltlog.infra.http.connection.peer import KNOWN, PEER, Peer, Peers
 from siltlog.infra.http.connection.upgrade import Upgrade, wants_web_socket
 from siltlog.infra.http.door import HOP_SESSION, Door
@@ -63,6 +64,7 @@ class Connection(HttpToolsProtocol):
         self.remembered: Any = None
         """The fast path's memory of who called last."""
         self._served = served
+        self._hang_up = HangUp()
         self._fast_path = served.fast_path
         self._taken: Exchange | None = None
         """The exchange that the fast path has taken, while it is not known yet whether the request comes whole."""
@@ -94,7 +96,7 @@ class Connection(HttpToolsProtocol):
             self.peer = peers.of(transport)
         except SiltlogError as error:
             refusal = error
-        self.app_state = {PEER: self.peer, KNOWN: self.known}
+        self.app_state = {PEER: self.peer, KNOWN: self.known, HANG_UP: self._hang_up}
         if door.hops is not None:
             self.app_state[HOP_SESSION] = door.hops.session()
         self.excess = crowd.joined(self, self.peer.address)
@@ -115,6 +117,7 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._served.crowd.left(self, self.peer.address, excess=self.excess)
         super().connection_lost(exc)
+        self._hang_up.told()
         if self._upgrade is not None:
             self._upgrade.socket.lost()
 
