@@ -394,6 +394,12 @@ local function wipe()
     PROTOCOLS, ASSIGNMENTS, ARRIVED)
   redis.call('HDEL', STATE, 'created', 'stale', 'hold', 'emptied', 'urgent', 'rebalanced', 'type', 'phase', 'joined',
     'deadline', 'extends', 'protocol_type', 'protocol', 'leader', 'summary')
+  -- Another log that shares this Redis has offsets of its own in the group: its server puts them back.
+  for _, field in ipairs(redis.call('HKEYS', STATE)) do
+    if string.match(field, '^restored/') and field ~= 'restored/' .. (request.log or request.restores or '') then
+      redis.call('HDEL', STATE, field)
+    end
+  end
   redis.call('PEXPIRE', STATE, int(REFUSED_MS))
 end
 

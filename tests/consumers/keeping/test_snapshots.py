@@ -504,6 +504,33 @@ def test_two_servers_on_one_redis_do_not_undo_each_others_work(url: str, tmp_pat
     run(scenario())
 
 
+@pytest.mark.rule("O7")
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_a_group_that_one_log_deletes_is_still_the_others(url: str, tmp_path: Path, *, by_hand: bool) -> None:
+    async def scenario() -> None:
+        ours, theirs = log_with(tmp_path / "a", t=1), log_with(tmp_path / "b", u=1)
+        async with (
+            server(url, ours, cluster_id="a", retention_ms=1_000) as a,
+            server(url, theirs, cluster_id="b") as b,
+        ):
+            await a.commit({0: 50})
+            await b.commit({0: 60}, topic="u")
+            await b.tick()
+            if by_hand:
+                await a.groups.delete("g")
+            else:
+                await a.pass_ms(2_000)
+                await a.tick()
+            assert a.offsets.table.of("g") == []
+            told = await b.join("n", "u", auto_offset_reset="latest")
+            assert {at.key.topic: at.offset for at in told.assignment or ()} == {"u": 60}
+            await b.groups.members.leave("g", "n")
+            told = await a.join("m", "t", auto_offset_reset="latest")
+            assert {at.key.topic: at.offset for at in told.assignment or ()} == {"t": 100}, "it was deleted"
+
+    run(scenario())
+
+
 def test_a_valkey_that_lost_its_files_is_filled_again(own: EmbeddedValkey, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with server(own.start(), log_with(tmp_path, t=2)) as r:
