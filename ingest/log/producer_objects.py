@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import problem
@@ -45,6 +45,8 @@ class StateWriter:
         self._left: MutableMapping[PartitionLog, list[str]] = WeakKeyDictionary()
         """The objects of a partition, once one was written."""
         self._epochs_locks: MutableMapping[TopicLog, asyncio.Lock] = WeakKeyDictionary()
+        self._late: WeakSet[TopicLog] = WeakSet()
+        """Topics of which it was said that claimed epochs are not beside the table, and that still is so."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def write(self, topic: TopicLog, *, at_once: bool = False) -> None:
@@ -109,7 +111,9 @@ class StateWriter:
         try:
             await self._write_epochs(topic)
         except Exception as error:
-            self._logger.warning("claimed epochs are not beside the table yet", topic=topic.name, reason=str(error))
+            if topic not in self._late:
+                self._late.add(topic)
+                self._logger.warning("claimed epochs are not beside the table yet", topic=topic.name, reason=str(error))
 
     async def _write_epochs(self, topic: TopicLog) -> None:
         if topic.producers.epochs_stored:
@@ -127,6 +131,7 @@ class StateWriter:
             except BaseException:
                 topic.producers.epochs_changed()
                 raise
+            self._late.discard(topic)
 
 
 def _capture(log: PartitionLog, offset: int) -> _Captured:
