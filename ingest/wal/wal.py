@@ -118,6 +118,8 @@ class Wal:
     def recover(self, *, accept_loss: bool = False) -> Recovery:
         """Reads and checks the log; changes nothing. Raises CorruptData, ConfigError (see `scan`)."""
         found = scan(self._directory, self._cluster_id, accept_loss=accept_loss)
+        # Segments were read whole, and Arrow would keep the memory of two of them for as long as the process lives.
+        pa.default_memory_pool().release_unused()
         self._scan = found
         state, before = found.state()
         return Recovery(state, before, found.notes, found.cuts, found)

@@ -60,6 +60,18 @@ def test_what_flows_through_does_not_stay(make_server: StartServer) -> None:
     assert grown < GROWTH_BYTES_MAX
 
 
+@pytest.mark.slow
+def test_what_a_start_has_read_does_not_stay(make_server: StartServer) -> None:
+    server = make_server(wal_segment_bytes=64 * MIB, wal_bytes_max=256 * MIB)
+    server.start()
+    fresh = resident_bytes(server.pid)
+    assert server.stop() == 0
+    server.start()
+    grown = resident_bytes(server.pid) - fresh
+    print(f"{fresh / MIB:.0f} MiB, {grown / MIB:+.0f} MiB after a restart")
+    assert grown < 48 * MIB
+
+
 REFUSALS = {
     "as it has another count of partitions": (ARROW | {"Silt_Partition_Count": "7"}, "partition_count_changed"),
     "as it is not what its field says": ({"Content_Type": names.MEDIA_JSON}, "malformed_body"),
