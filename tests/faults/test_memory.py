@@ -3,13 +3,13 @@
 import os
 import resource
 import socket
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from failure_rig import MIB, StartServer
 from http_rig import answer
 from publishers import ARROW, Wire, arrow_body
+from resident import resident_bytes
 
 from siltlog.infra import names
 
@@ -24,11 +24,6 @@ CONNECTIONS = 3_000
 CONNECTION_BYTES_MAX = 24 * 1024
 GROWTH_BYTES_MAX = 5 * HEAD_BYTES
 """Once warm; allocators keep some of what they were given back."""
-
-
-def resident_bytes(pid: int) -> int:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:"))
 
 
 @pytest.mark.slow

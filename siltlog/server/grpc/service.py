@@ -49,6 +49,8 @@ class Service:
                 self._calls.taken(context, len(data))
                 return await self._answer(method, data, context)
             except Exception as error:
+                # gRPC keeps what ends a call, and what that came through, until the collector comes, which is rarely.
+                del data
                 await self._fail(context, error)
                 raise AssertionError("a call that was ended goes on") from error
 
@@ -102,7 +104,11 @@ class Service:
         """Ends a call with what is wrong; raises what gRPC ends it by."""
         if isinstance(error, grpc.aio.AbortError):
             raise error
-        if not isinstance(error, SiltlogError):
+        if isinstance(error, SiltlogError):
+            told = error
+        else:
             self._logger.error("a call of gRPC failed", exc_info=error)
-            error = problem("internal", "the server failed; its log has the request id")
-        await end(context, error, error.request_id or "")
+            told = problem("internal", "the server failed; its log has the request id")
+        # What it came through has the message, too.
+        error.__traceback__ = None
+        await end(context, told, told.request_id or "")

@@ -6,12 +6,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from forked import executing
 from http_rig import NO_REDIS, Http, answer, exchange
+from resident import resident_bytes
 
 from siltlog.infra import names
 from siltlog.infra.metrics import catalogue
@@ -70,11 +70,6 @@ def begin_publish(http: Http, sent: bytes, length: int, topic: str = "t") -> soc
 def metric(http: Http, name: str) -> float:
     lines = dict(line.rsplit(" ", 1) for line in http.get("/metrics").body.decode().splitlines() if line[0] != "#")
     return float(lines[name])
-
-
-def resident_bytes(pid: int) -> int:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:"))
 
 
 def connect_deaf(http: Http) -> socket.socket:

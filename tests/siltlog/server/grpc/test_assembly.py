@@ -16,6 +16,7 @@ from cluster_rig import STEADY_MS, cluster
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_rig import Client, Member, Problem, Said, client_at, free_port, port_of, served
 from http_rig import NO_REDIS, Http
+from resident import resident_bytes
 from tls_rig import Made, serial_of
 from waiting import until
 
@@ -28,6 +29,7 @@ from siltlog.server.listener import check_grpc, check_reach, listening_problems
 from siltlog.testing import running_server
 
 SETTINGS, ACK, END_HEADERS = 4, 1, 4
+MIB = 1024 * 1024
 
 
 def record(value: bytes = b"x") -> pb.PublishRecord:
@@ -292,6 +294,21 @@ def test_what_is_on_its_way_counts_and_who_does_not_go_on_is_given_up() -> None:
                 pass
         assert client.Publish(topic="t", records=[record()]).partitions[0].first_offset == 0
         until(lambda: http.metrics()["silt_in_flight_bytes"] == 0)
+
+
+@pytest.mark.rule("B15")
+def test_the_memory_of_what_is_refused_is_given_back(executed: None) -> None:
+    message = pb.PublishRequest(topic="t", arrow_stream=bytes(3 * MIB))
+    with served(redis_url=NO_REDIS, request_bytes_max=4 * MIB) as (_, client, server):
+
+        def refused(times: int) -> int:
+            for _ in range(times):
+                with pytest.raises(Problem):
+                    client.Publish(message)
+            return resident_bytes(server.pid)
+
+        before = refused(10)
+        assert refused(60) - before < 60 * MIB
 
 
 def test_what_is_compressed_makes_no_room_for_what_is_on_its_way() -> None:
