@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import grpc
 from grpc.aio import EOF
 
 from siltlog.consumers.push.feed import Found
@@ -194,6 +195,9 @@ class GrpcChannel:
                     "what was sent was not taken for too long; come back as the same member, and give less credit",
                 ),
             )
+        except grpc.aio.InternalError:
+            # The client has gone while it was written; that it is gone is told a moment later.
+            self._lost = True
         finally:
             self._sending = None
             self._wake()

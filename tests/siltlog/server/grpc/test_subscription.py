@@ -8,6 +8,7 @@ import grpc
 import pytest
 from grpc_rig import NO_WINDOW, Client, Member, Problem, Said, client_at, port_of, served
 from http_rig import Http
+from waiting import until
 
 from siltlog.infra.grpc.made import silt_pb2 as pb
 
@@ -225,6 +226,20 @@ def test_who_takes_nothing_is_told_to_come_back_and_holds_up_nobody() -> None:
                 time.sleep(0.1)
             problem = slow.problem()
             assert (problem.reason, problem.code) == ("overloaded", grpc.StatusCode.UNAVAILABLE)
+
+
+def test_who_goes_while_something_is_sent_is_no_failure_of_the_server() -> None:
+    with served() as (http, _, server):
+        http.create("gone", 1)
+        for _ in range(20):
+            publish(http, "gone", *("x" * 50_000 for _ in range(10)))
+        for number in range(20):
+            with client_at(port_of(server), options=NO_WINDOW) as reading:
+                member = Member(reading, f"g.gone{number}", "gone", credit=1_000)
+                next(member.call)
+                member.call.cancel()
+        until(lambda: http.metrics()["silt_streams"] == 0)
+        assert "Traceback" not in server.log_path.read_text()
 
 
 def test_a_drain_ends_streams_and_a_server_that_starts_again_has_the_group() -> None:
