@@ -13,6 +13,8 @@ NAME_CHARS_MAX = 196
 NAME_PATTERN = re.compile(r"[a-zA-Z0-9._-]{1,196}")
 SYSTEM_PREFIX = "_"
 DEAD_LETTER_SUFFIX = ".dlq"
+TOPIC_CHARS_MAX = NAME_CHARS_MAX + 2 * len(DEAD_LETTER_SUFFIX)
+"""No topic has a longer name. What a request names may be as long as its head."""
 
 
 def name_problem(name: str) -> str | None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from siltlog.infra import names
 from siltlog.infra.clock import MICROS_PER_SECOND, Clock
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.security.access import CLUSTER, Cap, Decision, Kind, Policy, Right, Subject
@@ -136,6 +137,9 @@ class Access:
         return self._policy.cap(principal, of)
 
     def allows(self, subject: Subject, right: Right, kind: Kind, name: str) -> bool:
+        if len(name) > names.TOPIC_CHARS_MAX:
+            # As many of these as decisions are kept would fill the memory.
+            return self._policy.decide(subject, right, kind, name).allowed
         asked = (subject, right, kind, name)
         allowed = self._decided.get(asked)
         if allowed is None:

@@ -18,6 +18,8 @@ ADDRESS = "address"
 METERED = "metered"
 """Where it has the meter of its answer."""
 Receive = Callable[[], Awaitable[Any]]
+NAME_CHARS_MAX = 1_000
+"""So much of a name is recorded: a stranger may write as much into a path as a head has room for."""
 DENIED = frozenset((401, 403))
 
 
@@ -159,7 +161,7 @@ def _audited(
     status: int | None = None,
     detail: str = "",
 ) -> Audited:
-    resource = "/".join(f"{kind}/{name}" for kind, name in request.get("path_params", {}).items())
+    resource = "/".join(f"{kind}/{name[:NAME_CHARS_MAX]}" for kind, name in request.get("path_params", {}).items())
     return Audited(
         request_id=request["state"]["request_id"],
         principal="" if identity is None else identity.subject.principal,

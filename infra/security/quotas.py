@@ -222,6 +222,9 @@ class Quotas:
     def _quota(self, scope: Scope, name: str) -> Quota | None:
         if scope == "principal" and name == LOCAL:
             return None
+        if scope == "topic" and len(name) > names.TOPIC_CHARS_MAX:
+            # Nothing can have that name, and as many of these as there may be buckets would fill the memory.
+            return None
         return self._quotas.get((scope, name)) or self._quotas.get((scope, EVERYBODY))
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from siltlog.infra import names
 from siltlog.infra.http.log.access_log import LOCAL_ADDRESS
 from siltlog.infra.http.requests import OPERATION, WAIT_MS
 from siltlog.infra.http.streams import STREAM
@@ -34,7 +35,8 @@ class Asking:
             fields["operation"] = state[OPERATION]
         topic = self._scope.get("path_params", {}).get("topic")
         if topic is not None:
-            fields["topic"] = topic
+            # Whoever asks may say more, and each line would have all of it.
+            fields["topic"] = topic[: names.TOPIC_CHARS_MAX]
         return fields
 
     def end(self) -> None:

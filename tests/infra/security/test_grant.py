@@ -1,5 +1,6 @@
 import pytest
 
+from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import Refused, SiltlogError, problem
 from siltlog.infra.security.access import Binding, Entry, Policy, Subject
@@ -41,6 +42,17 @@ def test_what_is_allowed_and_what_is_not() -> None:
     assert told.value.members == {"principal": "key:ana", "right": "write", "kind": "topic", "name": "orders"}
     with pytest.raises(Refused, match="key:ana has no right to describe the cluster"):
         grant.require("describe", "cluster")
+
+
+@pytest.mark.rule("A64")
+def test_names_that_nothing_can_have_are_not_remembered() -> None:
+    access = Access(SystemClock(), Policy({"e": Entry("key:ana", "topic", "o", ("read",), "prefix")}, {}))
+    grant = Grant(access, ANA)
+    for name in ("orders", "o" * names.TOPIC_CHARS_MAX, "o" * (names.TOPIC_CHARS_MAX + 1), "o" * 60_000):
+        grant.require("read", "topic", name)
+    assert len(access._decided) == 2
+    with pytest.raises(Refused):
+        grant.require("write", "topic", "o" * 60_000)
 
 
 def test_what_does_not_exist_is_refused_in_the_same_words() -> None:

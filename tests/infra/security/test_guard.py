@@ -24,7 +24,7 @@ from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.security.access import Entry, Policy, Subject
 from siltlog.infra.security.audit.chain import Audited
 from siltlog.infra.security.grant import GRANT, Access, Grant, Identity, grant_of
-from siltlog.infra.security.guard import ADDRESS, Guard
+from siltlog.infra.security.guard import ADDRESS, NAME_CHARS_MAX, Guard
 from siltlog.infra.security.quotas import Quota, Quotas
 
 ENTRIES = {"e": Entry("key:ana", "topic", "t", ("read", "write", "create", "delete"))}
@@ -46,6 +46,7 @@ class KeptTrail:
     def __init__(self) -> None:
         self.told: list[tuple[str, str, str, int | None, str]] = []
         self.denials: list[tuple[str, str, str, str]] = []
+        self.refused: list[Audited] = []
         self.broken: SiltlogError | None = None
 
     async def begin(self, intent: Audited) -> None:
@@ -62,6 +63,7 @@ class KeptTrail:
 
     def denied(self, denied: Audited, reason: str) -> None:
         assert (denied.outcome, denied.detail) == ("refused", reason)
+        self.refused.append(denied)
         self.denials.append((denied.principal, denied.address, denied.operation, reason))
 
     def _tell(self, audited: Audited) -> None:
@@ -226,6 +228,14 @@ def test_who_may_not_leaves_no_intent_and_is_counted(world: World) -> None:
         ("", "192.0.2.1", "deletes", "missing"),
     ]
     assert (world.handlers.called, world.trail.told) == (0, [])
+
+
+@pytest.mark.rule("A64")
+def test_of_a_name_without_end_a_little_is_recorded(world: World) -> None:
+    with pytest.raises(Refused):
+        world.call("deletes", "x" * 60_000)
+    [told] = world.trail.refused
+    assert told.resource == "topic/" + "x" * NAME_CHARS_MAX
 
 
 @pytest.mark.rule("A17")

@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from siltlog.infra import names
 from siltlog.infra.security.quotas import PRINCIPALS_MAX, Bucket, Limits, Quota, Quotas, checked_quota, publishing
 
 amounts = st.lists(st.tuples(st.floats(0.0, 3.0), st.floats(0.1, 500.0)), max_size=40)
@@ -152,6 +153,15 @@ def test_names_without_end_take_neither_memory_nor_time(monkeypatch: pytest.Monk
     assert last is not None
     assert last.requests is not None
     assert last.requests.full_at > 0, "what was asked for last is remembered"
+
+
+@pytest.mark.rule("A64")
+def test_names_that_nothing_can_have_have_no_buckets() -> None:
+    quotas = Quotas()
+    quotas.change({"each": Quota(topic="*", requests_per_s=1.0)})
+    assert quotas.of("topic", "t" * names.TOPIC_CHARS_MAX, 0.0) is not None
+    assert quotas.of("topic", "t" * (names.TOPIC_CHARS_MAX + 1), 0.0) is None
+    assert len(quotas._limits) == 1
 
 
 def test_principals_who_share_a_quota_are_forgotten_once_their_buckets_are_full(

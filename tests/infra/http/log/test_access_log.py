@@ -12,6 +12,7 @@ from access_rig import secured_server
 from http_rig import NO_REDIS, Http, answer
 from kept_log import KeptLog
 
+from siltlog.infra import names
 from siltlog.infra.http.log.access_log import LINES_A_SECOND_MAX, SLOW_SECONDS, WINDOW_SECONDS, AccessLog, AccessLogMode
 from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
@@ -43,6 +44,12 @@ def server() -> Iterator[ServerProcess]:
     settings = {"access_log": "all", "log_format": "json", "log_level": "info", "node_id": "here"}
     with running_server(redis_url=NO_REDIS, trusted_proxies="127.0.0.1", insecure="no-tls", **settings) as started:
         yield started
+
+
+@pytest.mark.rule("A64")
+def test_of_a_name_without_end_a_line_has_a_little(server: ServerProcess) -> None:
+    assert Http(server.url).get(f"/v1/topics/{'x' * 60_000}", X_Request_Id="endless").status == 404
+    assert line_of(server, "endless")["topic"] == "x" * names.TOPIC_CHARS_MAX
 
 
 @pytest.mark.rule("LG3")
