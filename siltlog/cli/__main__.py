@@ -19,6 +19,7 @@ _GC_THRESHOLD = 100_000
 def start() -> None:
     """Runs the command line of this process, and ends the process with its exit code."""
     gc.set_threshold(_GC_THRESHOLD)
+    _open_closed()
     codes: list[int] = []
     atexit.register(_end, codes)  # the first to be registered is the last to be called
     try:
@@ -36,6 +37,14 @@ def start() -> None:
     except SystemExit as stop:
         codes += [stop.code] if isinstance(stop.code, int) else []
         raise
+
+
+def _open_closed() -> None:
+    """Gives streams that were closed by who began this process an end of their own: nothing else is opened in their
+    place, to be written into by whoever prints."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))
 
 
 def _leave(*_: object) -> None:

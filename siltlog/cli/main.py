@@ -268,7 +268,19 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:
         if session.debug:
             raise
+        if isinstance(error, UnicodeError) and (no_text := _no_text(arguments)) is not None:
+            return _misused(click.UsageError(no_text), session)
         return _failed(error, session)
+
+
+def _no_text(arguments: Sequence[str]) -> str | None:
+    """What is wrong with the first argument that has bytes which are no text; None where none has."""
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            return f"{argument!r} is not UTF-8, as names and values are here; other bytes come by `-` or a --file"
+    return None
 
 
 def _asked_format(arguments: Sequence[str]) -> OutputFormat:
@@ -284,6 +296,9 @@ def _misused(error: click.ClickException, session: Session) -> int:
     said = redacted(error.format_message())
     if session.format == "json":
         _print_problem(SiltlogError(said, error_code="invalid_parameter", status=400), session)
+    elif isinstance(error, click.exceptions.NoArgsIsHelpError):
+        # Its sentence is the whole help, which begins with what any other misuse is told before its sentence.
+        click.echo(said, err=True)
     elif isinstance(error, click.UsageError):
         click.UsageError(said, error.ctx).show()
     else:

@@ -87,6 +87,38 @@ def test_misuse_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -
     assert (said.out, "Usage: silt" in said.err) == ("", True)
 
 
+@pytest.mark.parametrize("arguments", [[], ["topic"], ["access", "key"]])
+def test_a_group_without_a_command_says_its_help_once(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("Usage: silt")) == ("", 1)
+    assert "Error:" not in said.err and "Commands:" in said.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topic", "describe", "\udcff", "--url", NOBODY],
+        ["publish", "t", "a\udcff", "--url", NOBODY],
+        ["topic", "list", "--url", "http://\udcff"],
+    ],
+)
+def test_an_argument_that_is_no_text_is_named(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) == 2
+    assert "is not UTF-8" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("closed", ["0", "1", "2", "0,1,2"])
+def test_streams_that_are_closed_are_no_failure(closed: str, tmp_path: Path) -> None:
+    program = (
+        f"import os\nfor number in ({closed},): os.close(number)\n"
+        f"os.execv({sys.executable!r}, [{sys.executable!r}, '-m', 'siltlog.cli', 'config', 'check'])"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ("valid" in ended.stdout) is ("1" not in closed)
+
+
 def test_a_command_that_is_misspelt(capsys: pytest.CaptureFixture[str]) -> None:
     for name, meant in (("topci", "'topic'"), ("consum", "'consume'"), ("conf", "'config'")):
         assert run([name]) == 2
