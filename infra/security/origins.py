@@ -12,6 +12,10 @@ from siltlog.infra.errors import problem
 from siltlog.infra.security.grant import Caller
 
 HOSTS_KNOWN_MAX = 1_000
+HOST_BYTES_MAX = 300
+"""A longer one is not remembered: no name of a host with its port is (RFC 1035, section 2.3.4), but a stranger may send
+one as long as a head.
+"""
 _OWN_HEADERS = sorted(value for name, value in vars(names).items() if name.startswith("HEADER_"))
 _EXPOSED = ", ".join(
     (*(name for name in _OWN_HEADERS if name.startswith("Silt-") and not name.endswith("-")), "Retry-After")
@@ -52,9 +56,11 @@ class Origins:
         host = caller.host
         allowed = self._known.get(host)
         if allowed is None:
-            if len(self._known) >= HOSTS_KNOWN_MAX:
-                self._known.clear()
-            allowed = self._known[host] = self._may_be_called(host.decode("latin-1"))
+            allowed = self._may_be_called(host.decode("latin-1"))
+            if len(host) <= HOST_BYTES_MAX:
+                if len(self._known) >= HOSTS_KNOWN_MAX:
+                    self._known.clear()
+                self._known[host] = allowed
         if not allowed:
             raise problem(
                 "unknown_host",

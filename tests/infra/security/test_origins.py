@@ -4,7 +4,7 @@ import pytest
 
 from siltlog.infra.errors import Refused
 from siltlog.infra.security.grant import Caller
-from siltlog.infra.security.origins import HOSTS_KNOWN_MAX, Origins
+from siltlog.infra.security.origins import HOST_BYTES_MAX, HOSTS_KNOWN_MAX, Origins
 
 PAGE = b"https://app.example"
 
@@ -49,6 +49,18 @@ def test_a_server_at_all_addresses_is_called_by_any_of_them_and_by_no_other_name
 
 def test_the_socket_has_no_name_and_no_page() -> None:
     assert code_of(Origins((), ()), Caller(b"evil.example", origin=b"https://evil.example", local=True)) == ""
+
+
+@pytest.mark.rule("A64")
+def test_a_name_that_no_host_can_have_is_refused_and_not_remembered() -> None:
+    origins = Origins([], [])
+    for host in (b"x" * 60_000, b"x" * (HOST_BYTES_MAX + 1)):
+        with pytest.raises(Refused):
+            origins.admit(Caller(host))
+    assert not origins._known
+    with pytest.raises(Refused):
+        origins.admit(Caller(b"x" * HOST_BYTES_MAX))
+    assert len(origins._known) == 1
 
 
 def test_names_that_strangers_make_up_take_no_memory_for_ever() -> None:
