@@ -113,6 +113,8 @@ class Arrivals:
     def __init__(self) -> None:
         self.nbytes = 0
         """What has come of messages that nobody has taken."""
+        self.steps = 0
+        """How many frames and messages were told apart of what the client has sent."""
         self._client, self._server = Frames(PREFACE_BYTES), Frames()
         self._coming: dict[int, _Coming] = {}
         self._open: set[int] = set()
@@ -129,6 +131,7 @@ class Arrivals:
     def came(self, data: bytes) -> None:
         """Takes in what the client has sent."""
         for kind, stream, payload, ends in self._client.parts(data):
+            self.steps += 1
             if kind == HEADERS and stream > self._last:
                 self._open.add(stream)
                 self._last = stream
@@ -164,6 +167,7 @@ class Arrivals:
             if coming is None:
                 coming = self._coming[stream] = _Coming()
             taken = coming.take(payload)
+            self.steps += 1
             self.nbytes += taken
             payload = payload[taken:]
             if coming.is_whole:

@@ -10,6 +10,7 @@ import contextlib
 import re
 import socket
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -172,9 +173,9 @@ class Relayed(asyncio.Protocol):
         self._connecting = self._loop.create_task(self._connect())
 
     def data_received(self, data: bytes) -> None:
-        before = self._arrivals.nbytes
+        before, steps, began = self._arrivals.nbytes, self._arrivals.steps, self._loop.time()
         if not before:
-            self._told_at = self._loop.time()
+            self._told_at = began
         self._arrivals.came(data)
         more = self._arrivals.nbytes - before
         if more < 0:
@@ -185,6 +186,8 @@ class Relayed(asyncio.Protocol):
             self._waiting.append(data)
         else:
             self._inner.write(data)
+        pause, resume = partial(self._intake.pause, "share"), partial(self._intake.resume, "share")
+        self._relay.crowd.share.took(self._arrivals.steps - steps, began, pause, resume)
 
     def pause_writing(self) -> None:
         self._stuck_since = self._loop.time()

@@ -70,8 +70,8 @@ class Connection(HttpToolsProtocol):
         """The exchange that the fast path has taken, while it is not known yet whether the request comes whole."""
         self._content = b""
         self._upgrade: Upgrade | None = None
-        self._body_came = False
-        """A piece of a body was among what was read last."""
+        self._pieces = 0
+        """How many pieces of bodies were in what was read last."""
         self._made_at = self._quiet_since = self.loop.time()
         self._head_bytes = 0
         self._head: Any = None
@@ -138,6 +138,8 @@ class Connection(HttpToolsProtocol):
             if self._lulled_since:
                 self._lulled_since = self.loop.time()
             return
+        began = self.loop.time()
+        self._pieces = 0
         if self._upgrade is not None:
             self._upgrade.socket.data_received(data)
         else:
@@ -146,11 +148,15 @@ class Connection(HttpToolsProtocol):
                 # Not all of a request came at once.
                 self._taken = None
                 self._take_long_way()
-        if self._in_head or (self.cycle is not None and self.cycle.more_body and not self._body_came):
+        if self._in_head or (self.cycle is not None and self.cycle.more_body and not self._pieces):
             self._bound_head(len(data))
         else:
             self._head_bytes = 0
-        self._body_came = False
+        self._served.crowd.share.took(self._pieces, began, self.transport.pause_reading, self._read_on)
+
+    def _read_on(self) -> None:
+        if not self.flow.read_paused and not self.transport.is_closing():
+            self.transport.resume_reading()
 
     def _parse(self, data: bytes) -> None:
         try:
@@ -193,7 +199,7 @@ class Connection(HttpToolsProtocol):
         if self._taken is not None:
             self._content = self._content + body if self._content else body
             return
-        self._body_came = True
+        self._pieces += 1
         cycle = self.cycle
         if cycle.body or cycle.response_complete:
             super().on_body(body)

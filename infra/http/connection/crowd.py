@@ -5,6 +5,7 @@ from typing import Any
 
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.http.connection.share import Share
 from siltlog.infra.http.drain_rate import DrainRate
 
 KEEP_ALIVE_SECONDS = 75.0
@@ -26,6 +27,7 @@ class Crowd:
         self.open: set[Any] = set()
         self.excess = 0
         """How many of them are above the limit."""
+        self.share = Share()
         self._soonest_seconds = KEEP_ALIVE_SECONDS
         self._stands_for_many = stands_for_many
         self.reconfigure(connections_max, per_address_max, strangers_max)
