@@ -110,6 +110,8 @@ class Session(abc.ABC):
             message = self.socket.message()
             if message is not None:
                 await self._hear(message)
+                # Most of them wait for nothing: who says much would have the loop for as long as it is heard.
+                await asyncio.sleep(0)
                 continue
             await self.step()
             if self._holds and self.socket.takes:

@@ -138,8 +138,7 @@ class Connection(HttpToolsProtocol):
             if self._lulled_since:
                 self._lulled_since = self.loop.time()
             return
-        began = self.loop.time()
-        self._pieces = 0
+        began, self._pieces = self.loop.time(), 0
         if self._upgrade is not None:
             self._upgrade.socket.data_received(data)
         else:
@@ -249,7 +248,7 @@ class Connection(HttpToolsProtocol):
         except OverflowError:
             self.send_400_response("too many requests without waiting for an answer")
             return
-        self._upgrade = Upgrade(self.transport, self.cycle, self.url, self.headers)
+        self._upgrade = Upgrade(self.transport, self.cycle, self.url, self.headers, self._served.crowd.share)
         if rest:
             self._upgrade.socket.data_received(rest)
 

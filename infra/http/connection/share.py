@@ -19,13 +19,15 @@ class Share:
     def __init__(self) -> None:
         self._free_at = 0.0
 
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
     def took(self, steps: int, began: float, pause: Callable[[], None], resume: Callable[[], None]) -> None:
         """A read was taken in, from `began` on, by the loop's clock. After one of many steps the next waits its turn:
         `pause()` is called, and `resume()` once it has come."""
         if steps <= STEPS_MAX:
             return
-        loop = asyncio.get_running_loop()
-        now = loop.time()
+        now = self.now()
         self._free_at = max(self._free_at, now) + (now - began) * REST_TIMES
         pause()
-        loop.call_at(self._free_at, resume)
+        asyncio.get_running_loop().call_at(self._free_at, resume)

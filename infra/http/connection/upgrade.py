@@ -7,6 +7,7 @@ refuses it is an answer of HTTP; only the answer 101 turns the connection into f
 import re
 from typing import Any
 
+from siltlog.infra.http.connection.share import Share
 from siltlog.infra.http.connection.web_socket import UPGRADE, WebSocket
 
 CLOSE_SECONDS_MAX = 5.0
@@ -27,7 +28,9 @@ def wants_web_socket(method: bytes, version: str, url: bytes, headers: list[tupl
 class Upgrade:
     """The WebSocket of a connection, from its offer on: what the connection reads is its."""
 
-    def __init__(self, transport: Any, cycle: Any, url: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+    def __init__(
+        self, transport: Any, cycle: Any, url: bytes, headers: list[tuple[bytes, bytes]], share: Share
+    ) -> None:
         """`cycle` is uvicorn's of the request that offers it."""
         self._transport = transport
         self._cycle = cycle
@@ -37,7 +40,7 @@ class Upgrade:
         # Refused, there is nothing more to read: the parser has stopped.
         cycle.keep_alive = False
         target = url.decode("latin-1")
-        self.socket = WebSocket(transport, target, headers, opening=self._opening, opened=self._opened)
+        self.socket = WebSocket(transport, target, headers, opening=self._opening, opened=self._opened, share=share)
         cycle.scope["extensions"] = {UPGRADE: {"socket": self.socket}}
 
     @property

@@ -18,6 +18,7 @@ from websockets.typing import Subprotocol
 
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, problem, problem_document
+from siltlog.infra.http.connection.share import Share
 from siltlog.infra.http.requests import encode_json
 
 MESSAGE_BYTES_MAX = 64 * 1024
@@ -25,6 +26,8 @@ MESSAGE_BYTES_MAX = 64 * 1024
 MESSAGES_WAITING_MAX = 16
 SLICE_BYTES = 16 * 1024
 """Received bytes are looked at in pieces of this size, until enough messages wait."""
+FRAME_STEPS = 16
+"""So many times what a frame of gRPC takes is what one of these does, and the message in it."""
 REASON_BYTES_MAX = 120
 DONE, AWAY, REFUSED, TOO_LARGE, TOO_SLOW = 1000, 1001, 1008, 1009, 1013
 """Close codes: done, the server goes away, refused, the message is too large, come again later."""
@@ -54,9 +57,13 @@ class WebSocket:
         *,
         opening: Callable[[], None],
         opened: Callable[[], None],
+        share: Share,
     ) -> None:
         """`target` and `headers` are the request's; `opening` is called before the answer that opens it, `opened` after
         it."""
+        self._share = share
+        self._resting = False
+        """Others have their turn before more of it is looked at."""
         self.request_id = ""
         self.opened = False
         self.is_slow = False
@@ -192,11 +199,14 @@ class WebSocket:
     def _read_on(self) -> None:
         at = 0
         while self.opened and at < len(self._unread) and self._may_read:
+            began = self._share.now()
             self._frames.receive_data(bytes(self._unread[at : at + SLICE_BYTES]))
             at += SLICE_BYTES
-            for frame in self._frames.events_received():
+            frames = self._frames.events_received()
+            for frame in frames:
                 self._take(frame)
             self._flush()
+            self._share.took(len(frames) * FRAME_STEPS, began, self._rest, self._go_on)
         del self._unread[:at]
         reading = len(self._unread) == 0 and (not self.opened or self._may_read)
         if reading != self._reading and not self._lost:
@@ -208,11 +218,18 @@ class WebSocket:
         if self._messages or self.ended:
             self._wake()
 
+    def _rest(self) -> None:
+        self._resting = True
+
+    def _go_on(self) -> None:
+        self._resting = False
+        self._read_on()
+
     @property
     def _may_read(self) -> bool:
         # Whoever sends and takes nothing would have its pongs pile up.
         few = len(self._messages) < MESSAGES_WAITING_MAX and self._messages_bytes < MESSAGE_BYTES_MAX
-        return few and self._writable
+        return few and self._writable and not self._resting
 
     def _take(self, frame: Any) -> None:
         if not isinstance(frame, Frame) or frame.opcode in (Opcode.PING, Opcode.PONG, Opcode.CLOSE):

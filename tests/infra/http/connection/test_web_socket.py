@@ -1,5 +1,7 @@
 """A WebSocket against an independent client's frames, over a line that is a list."""
 
+from collections.abc import Callable
+
 import pytest
 from websockets.client import ClientProtocol
 from websockets.frames import Close, Frame, Opcode
@@ -7,6 +9,7 @@ from websockets.protocol import State
 from websockets.uri import parse_uri
 
 from siltlog.infra.errors import Refused, problem
+from siltlog.infra.http.connection.share import STEPS_MAX, Share
 from siltlog.infra.http.connection.web_socket import MESSAGES_WAITING_MAX, REFUSED, SLICE_BYTES, WebSocket
 
 KEY = b"dGhlIHNhbXBsZSBub25jZQ=="
@@ -44,18 +47,36 @@ class Line:
         self.reading = True
 
 
+class Alone(Share):
+    """A loop on which nobody else waits, unless it is `crowded`: then reading rests until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.crowded = False
+        self.resume: Callable[[], None] = lambda: None
+
+    def now(self) -> float:
+        return 0.0
+
+    def took(self, steps: int, began: float, pause: Callable[[], None], resume: Callable[[], None]) -> None:
+        if self.crowded and steps > STEPS_MAX:
+            pause()
+            self.resume = resume
+
+
 class Pair:
     """A WebSocket and its client, with what the client has heard."""
 
     def __init__(self) -> None:
         self.line = Line()
         self.called: list[str] = []
+        self.share = Alone()
         self.socket = WebSocket(
             self.line,
             "/v1/topics/t/ws",
             FIELDS,
             opening=lambda: self.called.append("opening"),
             opened=lambda: self.called.append("opened"),
+            share=self.share,
         )
         self.client = ClientProtocol(parse_uri("ws://localhost/"), state=State.OPEN, max_size=None)
         self.woken = 0
@@ -98,7 +119,7 @@ def test_the_answer_to_a_handshake() -> None:
 
 def test_a_handshake_without_its_key_is_refused() -> None:
     fields = [field for field in FIELDS if field[0] != b"sec-websocket-key"]
-    socket = WebSocket(Line(), "/", fields, opening=lambda: None, opened=lambda: None)
+    socket = WebSocket(Line(), "/", fields, opening=lambda: None, opened=lambda: None, share=Alone())
     with pytest.raises(Refused, match="Sec-WebSocket-Key"):
         socket.accepted()
 
@@ -110,7 +131,7 @@ def test_a_handshake_without_its_key_is_refused() -> None:
 def test_what_is_wrong_with_the_offered_subprotocols_is_said_without_them(offered: bytes) -> None:
     fields = [field for field in FIELDS if field[0] != b"sec-websocket-protocol"]
     fields.append((b"sec-websocket-protocol", offered))
-    socket = WebSocket(Line(), "/", fields, opening=lambda: None, opened=lambda: None)
+    socket = WebSocket(Line(), "/", fields, opening=lambda: None, opened=lambda: None, share=Alone())
     with pytest.raises(Refused) as refused:
         socket.accepted()
     assert "secret" not in str(refused.value)
@@ -120,7 +141,7 @@ def test_what_is_wrong_with_the_offered_subprotocols_is_said_without_them(offere
 def test_a_token_among_the_subprotocols_is_not_chosen() -> None:
     fields = [field for field in FIELDS if field[0] != b"sec-websocket-protocol"]
     fields.append((b"sec-websocket-protocol", b"silt.v1, silt.bearer.secret"))
-    accepted = WebSocket(Line(), "/", fields, opening=lambda: None, opened=lambda: None).accepted()
+    accepted = WebSocket(Line(), "/", fields, opening=lambda: None, opened=lambda: None, share=Alone()).accepted()
     assert dict(accepted)[b"Sec-WebSocket-Protocol"] == b"silt.v1"
 
 
@@ -137,6 +158,23 @@ def test_messages_come_in_order_and_wait_outside_while_there_are_many() -> None:
         assert len(pair.socket._messages) < MESSAGES_WAITING_MAX + SLICE_BYTES // 6
     assert got == list(range(count))
     assert pair.line.reading
+
+
+@pytest.mark.rule("P12")
+def test_of_very_many_frames_a_few_are_looked_at_before_others_have_their_turn() -> None:
+    pair = Pair().open()
+    pair.share.crowded = True
+    pings = 10 * SLICE_BYTES // 6
+    pair.socket.data_received(Frame(Opcode.PING, b"").serialize(mask=True) * pings)
+    turns, answered = 0, 0
+    while not pair.line.reading:
+        turns += 1
+        answered += len(pair.heard())
+        pair.share.resume()
+    assert turns == 10
+    assert answered + len(pair.heard()) == pings
+    pair.says(b"few")
+    assert pair.line.reading and pair.socket.message() == b"few"
 
 
 def test_what_comes_before_it_is_open_is_heard_then() -> None:
