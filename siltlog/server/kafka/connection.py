@@ -26,6 +26,8 @@ IDLE_SECONDS = 600.0
 """How long a connection may say nothing. Kafka's brokers give as long, and clients go by that."""
 WAITING_MAX = 64
 """So many requests of a connection may wait for their acknowledgement, or for their client to take it."""
+TURN_REQUESTS = 16
+"""After so many requests of a connection others have their turn."""
 
 Pieces = Sequence[bytes | memoryview]
 
@@ -224,6 +226,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     async def _serve(self) -> None:
         answering = self._served.answering(self)
+        taken = 0
         try:
             while not self._ending:
                 frame = await self._next_frame()
@@ -243,6 +246,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 while (len(self._replies) >= WAITING_MAX or self._stuck_since) and not self.transport.is_closing():
                     self._room = self._loop.create_future()
                     await self._room
+                taken += 1
+                if taken % TURN_REQUESTS == 0:
+                    # Many are answered without waiting for anything: thousands may have come at once.
+                    await asyncio.sleep(0)
         except Exception as error:
             self._busy = False
             if not isinstance(error, Ended):
