@@ -107,6 +107,9 @@ class ClusterLog:
 
     async def opened(self, name: str) -> None:
         """Returns once a topic that a view names can be read, or its table cannot be opened now."""
+        found, topic_id = self._topics.get(name), self._routes.topics().get(name)
+        if topic_id is None or (found is not None and found.topic_id == topic_id):
+            return
         self.look()
         if name not in self._topics and (loading := self._loading.get(name)) is not None:
             await asyncio.wait([loading])

@@ -35,6 +35,9 @@ class ToOwner(Protocol):
         or_here: bool = False,
     ) -> T | Response: ...
 
+    async def seen(self, topic: str) -> None:
+        """Returns once this node knows the topic, or soon: another may have made it just now."""
+
 
 def routes_of(*parts: object, guard: Guard | None = None, to_owner: ToOwner | None = None) -> list[Route]:
     """The routes of some objects whose methods are handlers; each asks for the access that its operation states.
@@ -69,6 +72,8 @@ def _guarded(
     act = handler if guard is None else _watched(stated, handler, guard)
     if to_owner is not None and stated.at_owner != "no":
         act = _at_owner(act, to_owner, guard, or_here=stated.at_owner == "or_here")
+    elif to_owner is not None and "{topic}" in stated.path:
+        act = _once_seen(act, to_owner)
 
     @wraps(handler)
     async def guarded(request: Request) -> Response:
@@ -105,6 +110,16 @@ def _at_owner(
         return await answered_at_owner(to_owner, guard, request.scope, request.receive, topic, here, or_here=or_here)
 
     return there
+
+
+def _once_seen(
+    act: Callable[[Request], Awaitable[Response]], to_owner: ToOwner
+) -> Callable[[Request], Awaitable[Response]]:
+    async def seen(request: Request) -> Response:
+        await to_owner.seen(request.path_params["topic"])
+        return await act(request)
+
+    return seen
 
 
 async def answered_at_owner(

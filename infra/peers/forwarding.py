@@ -7,6 +7,7 @@ harmless, or nothing of it can have happened.
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -39,6 +40,8 @@ LOOK_SECONDS = 0.1
 """How long it waits for news before it tries a node again that could not answer."""
 UNKNOWN_SECONDS = 0.25
 """How long a topic that no view names is looked for."""
+OPENED_SECONDS = 1.0
+"""How long a read waits until its topic is open here."""
 LET_GO_RETRY_MS = 200
 """How long it takes, most often, until the topic's next owner has claimed it; else the request waits."""
 LEFT_SECONDS = 1.0
@@ -91,10 +94,14 @@ _PROBLEM = msgspec.json.Decoder(_Problem)
 class Forwarding:
     """Used on one event loop."""
 
-    def __init__(self, routes: Routes, peers: Peers, clock: Clock) -> None:
+    def __init__(
+        self, routes: Routes, peers: Peers, clock: Clock, opened: Callable[[str], Awaitable[None]] | None = None
+    ) -> None:
+        """`opened(topic)` returns once a topic that a view names can be read here, or cannot be now."""
         self._routes = routes
         self._peers = peers
         self._clock = clock
+        self._opened = opened
         self.proxied: dict[str, int] = {}
         """Requests that other nodes have answered, by their topics."""
 
@@ -116,6 +123,15 @@ class Forwarding:
         """
         request = _Request(self._routes, self._peers, self._clock, scope, receive, topic, or_here)
         return await request.run(here, partial(self._answered, topic))
+
+    async def seen(self, topic: str) -> None:
+        """Returns once a topic that another node made just now can be read here, or soon; it may be none."""
+        if isinstance(self._routes.where(topic, decides=False), Unknown):
+            await _looked_for(self._routes)
+        if self._opened is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(OPENED_SECONDS):
+                    await self._opened(topic)
 
     def _answered(self, topic: str) -> None:
         self.proxied[topic] = self.proxied.get(topic, 0) + 1
@@ -172,10 +188,8 @@ class _Request:
         while True:
             match self._routes.where(self._topic, self._denied, decides=self._decides):
                 case Unknown() if not self._looked:
-                    # Another node may have made it just now.
                     self._looked = True
-                    self._routes.told(self._routes.view + 1)
-                    await self._routes.changed(UNKNOWN_SECONDS)
+                    await _looked_for(self._routes)
                 case Here() | Unknown():
                     try:
                         return await here(self._body.receive)
@@ -303,6 +317,12 @@ class _Request:
     def _may_repeat(self) -> bool:
         scope = self._scope
         return scope["method"] in IDEMPOTENT_METHODS or not _ONCE.isdisjoint(name for name, _ in scope["headers"])
+
+
+async def _looked_for(routes: Routes) -> None:
+    """Looks for a topic that no view names: another node may have made it just now."""
+    routes.told(routes.view + 1)
+    await routes.changed(UNKNOWN_SECONDS)
 
 
 def _counting(method: str, held: Held) -> Callable[[int], None]:

@@ -106,7 +106,7 @@ class Nodes:
             access_version=lambda: security.book.document.number if security else 0,
         )
         self.keepers = KeeperCalls(self.routes, self.peers, node.clock, self._make_offsets)
-        self.forwarding = Forwarding(self.routes, self.peers, node.clock)
+        self.forwarding = Forwarding(self.routes, self.peers, node.clock, lambda topic: self.log.opened(topic))
         self.hops = AcceptedHops(
             key,
             lambda: membership.journal,

@@ -8,6 +8,7 @@ from unittest.mock import patch
 
 import pytest
 from forwarding_rig import KEY, MIB, NOTHING, WRITES, nodes, publish, run
+from peers_rig import FakeRoutes
 
 from siltlog.infra import names
 from siltlog.infra.client.connection import Address
@@ -18,8 +19,9 @@ from siltlog.infra.http.memory import LARGE_SHARE, InFlight
 from siltlog.infra.peers import forwarding, peers
 from siltlog.infra.peers import hop as hops
 from siltlog.infra.peers.connection import PeerConnection
-from siltlog.infra.peers.forwarding import LEFT_SECONDS
+from siltlog.infra.peers.forwarding import LEFT_SECONDS, Forwarding
 from siltlog.infra.peers.hop import Asked, Hop
+from siltlog.infra.peers.peers import Peers
 
 
 @pytest.mark.rule("CR4")
@@ -207,6 +209,36 @@ def test_a_topic_that_another_node_made_just_now_is_looked_for() -> None:
                 assert (await waiting).json["at"] == "b"
             # Nobody has the other one: this node says so.
             assert (await a.door.call("POST", "/v1/topics/u/records", b"")).json["at"] == "a"
+
+    run(test())
+
+
+def test_who_reads_a_topic_that_another_node_made_just_now_waits_until_it_is_open_here() -> None:
+    async def test() -> None:
+        opens, opened = asyncio.Event(), asyncio.Event()
+
+        async def open_it(topic: str) -> None:
+            opens.set()
+            await opened.wait()
+
+        routes = FakeRoutes("a-1")
+        seeing = Forwarding(routes, Peers(b"", SystemClock()), SystemClock(), open_it)
+        with patch.multiple(forwarding, UNKNOWN_SECONDS=60.0, OPENED_SECONDS=60.0):
+            waiting = asyncio.create_task(seeing.seen("t"))
+            async with asyncio.timeout(60):
+                while not routes.heard:
+                    await asyncio.sleep(0.01)
+            assert routes.heard == [routes.view + 1] and not opens.is_set()
+            routes.set("t", Place(Member("b", "b-1", "http://h")))
+            await opens.wait()
+            assert not waiting.done()
+            opened.set()
+            await waiting
+            await seeing.seen("t")
+            assert len(routes.heard) == 1, "what is known is not looked for"
+        with patch.multiple(forwarding, UNKNOWN_SECONDS=0.01, OPENED_SECONDS=0.01):
+            opened.clear()
+            await seeing.seen("absent")  # whoever reads it is told
 
     run(test())
 

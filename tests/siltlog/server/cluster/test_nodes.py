@@ -108,6 +108,14 @@ def test_a_topic_that_was_made_can_be_used_where_it_was_made(nodes: Nodes) -> No
             assert http.publish(topic, {"value": "1"}, query="?timeout_ms=25000").status == 200
 
 
+def test_a_topic_that_was_made_can_be_read_at_every_node_at_once(nodes: Nodes) -> None:
+    here, there = calls(nodes)
+    for number in range(8):
+        here.create(f"read-{number}")
+        assert there.get(f"/v1/topics/read-{number}/partitions/0/records?offset=0").status == 200
+        here, there = there, here
+
+
 @pytest.mark.rule("CR5")
 def test_who_asks_for_the_owner_is_told(nodes: Nodes) -> None:
     owner = nodes.owner("t0")
