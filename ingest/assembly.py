@@ -133,6 +133,7 @@ async def assemble(
             changed=shared.changed,
             released=shared.released,
             missing=shared.placing.forget,
+            wanted=shared.placing.want,
         )
     own = {"acks": "object"} if settings.acks == "object" else None
     seen: Callable[[], SeenTopics] = shared.seen if shared else lambda: log

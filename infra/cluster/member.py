@@ -26,7 +26,7 @@ from siltlog.infra.cluster.identity import (
 )
 from siltlog.infra.cluster.planning.controller import Seen, cut_off, offers, plan, unclaimed, unready
 from siltlog.infra.cluster.steps import Steps
-from siltlog.infra.cluster.survey import Survey, Tables
+from siltlog.infra.cluster.survey import NOTHING_FOUND, Found, Survey, Tables
 from siltlog.infra.cluster.view import ClusterView
 from siltlog.infra.cluster.watch import Watch
 from siltlog.infra.errors import problem
@@ -52,10 +52,10 @@ class Member:
         tables: Tables | None = None,
         addresses: Addresses | None = None,
         refused: Callable[[], Collection[str]] = tuple,
-        found: Mapping[str, str] = {},
+        found: Found = NOTHING_FOUND,
     ) -> None:
         """`ids` makes ids that nobody ever had; `refused()` are the journals of suspects at whose addresses nobody
-        listens; `found` are the topics that have a table, with their ids, for the first view of a cluster."""
+        listens; `found` is for the first view of a cluster."""
         self.addresses = addresses or Addresses()
         self.identity = identity
         self.view = ClusterView(
@@ -78,7 +78,8 @@ class Member:
         self._clock = clock
         self._report = report
         self._ids = ids
-        self._survey = Survey(tables, clock, found)
+        self._survey = Survey(tables, clock, found.topics)
+        self._first_term = found.term
         self._known = {self.journal}
         """Journals under which this node may stand in a view: its own, and those that were there when it came."""
         self._ends: tuple[str, ...] = ()
@@ -363,12 +364,7 @@ class Member:
             format=offered if rising and lasted["format", offered] >= OFFERED_SECONDS else 0,
             now_us=self._clock.now_us(),
         )
-        begun = view
-        if view.dissolved:
-            # Nothing is in the journals that there were.
-            place, place_id = self.identity.journal_root, self.identity.journal_root_id
-            begun = replace(view, journal_root=place, journal_root_id=place_id)
-        following = plan(begun, seen, self.identity.node, self.journal, self._ids())
+        following = plan(self._begun(view), seen, self.identity.node, self.journal, self._ids())
         if view is not self.view or self._clock.monotonic() - ended > self._timing.lease_s / 2:
             return  # what it went by is of long ago
         if following is not None:
@@ -381,6 +377,14 @@ class Member:
                 yield partial(steps.delete, names.beat_object(node))
         self._survey.forget()
         self.rounds += 1
+
+    def _begun(self, view: ClusterView) -> ClusterView:
+        """What the next view is planned on. Of the first, no term may be one that a server gave itself while it was
+        alone, and nothing is in the journals that there were."""
+        if view.controller:
+            return view
+        place, place_id = self.identity.journal_root, self.identity.journal_root_id
+        return replace(view, term=max(view.term, self._first_term), journal_root=place, journal_root_id=place_id)
 
     def _refusing(self) -> set[str]:
         """The members at whose addresses nobody listens."""

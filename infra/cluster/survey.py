@@ -5,6 +5,7 @@ meanwhile. What it found is of use to the round that follows, unless views have 
 """
 
 from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
 
 from siltlog.infra.clock import Clock
 from siltlog.infra.cluster.steps import Call, Steps
@@ -16,6 +17,18 @@ those, by name. An id that is empty stands for none; what cannot be read is left
 PERIOD_SECONDS = 60.0
 AGAIN_MAX = 32
 """How many topics of the view are looked at again each time: one whose deletion nobody told of leaves it so."""
+
+
+class Found(NamedTuple):
+    """What the first view goes by."""
+
+    topics: Mapping[str, str] = {}
+    """The topics that have a table, with their ids."""
+    term: int = 0
+    """The highest that an epoch of theirs has: a server that was alone counted its own."""
+
+
+NOTHING_FOUND = Found()
 
 
 class Survey:

@@ -23,7 +23,7 @@ from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.ownership.delays import Delays
 from siltlog.ingest.ownership.plan import Leave
-from siltlog.ingest.ownership.rules import Facts, Rule, Waits, decide
+from siltlog.ingest.ownership.rules import Facts, Rule, Waits, decide, is_here_alone
 from siltlog.ingest.ownership.take import Taking
 from siltlog.ingest.ownership.turns import Turns
 from siltlog.ingest.ownership.waiting import WaitingTopics
@@ -60,10 +60,12 @@ class Ownership:
         changed: Callable[[], None],
         released: Callable[[str, TermEntry | None], None],
         missing: Callable[[str, str], None],
+        wanted: Callable[[str], None],
     ) -> None:
         """`changed()` hears that `report` or `held` say something else; `released(topic, to)` that a topic was handed
         over, so that who is to own it next can be told; `missing(topic, topic_id)` that a view gives this node a topic
-        that is not there (any more), over and over."""
+        that is not there (any more), `wanted(topic)` that one gives another what only this node can go on with: both
+        over and over."""
         self._log = log
         self._taking = taking
         self._releases = releases
@@ -72,6 +74,7 @@ class Ownership:
         self._changed = changed
         self._was_released = released
         self._is_missing = missing
+        self._is_wanted = wanted
         self._view: ClusterView | None = None
         self._journal = ""
         self._turns = Turns(CLAIMS_AT_ONCE)
@@ -214,6 +217,10 @@ class Ownership:
                 table = await asyncio.to_thread(TopicTable.open, self._log.store, known.name, self._clock)
                 if known.name not in self._work:
                     await self._taking.give_up(topic_id, table)
+                    entry, facts = self._entry(known.name), Facts.of(table.snapshot)
+                    named = entry is not None and entry.topic_id == topic_id == table.topic_id
+                    if entry is not None and named and is_here_alone(facts, entry, known.epochs):
+                        self._is_wanted(known.name)
             except SiltlogError as error:
                 self._logger.warning(
                     "a topic of another node cannot be looked at", topic=known.name, reason=error.detail

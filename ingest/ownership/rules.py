@@ -75,6 +75,15 @@ Decision = MayClaim | Waits
 _HELD = "its owner has not let go of it"
 
 
+def is_here_alone(facts: Facts, entry: TopicEntry, own_epochs: Collection[int]) -> bool:
+    """Whether the WAL that noted `own_epochs` has what its owner acknowledged under an epoch that no term of the view
+    explains: a server took it that was alone. Then nobody else may claim the topic."""
+    return any(
+        epoch in own_epochs and facts.released[partition] != epoch and entry.term(epoch >> TERM_SHIFT) is None
+        for partition, epoch in facts.epochs.items()
+    )
+
+
 def decide(facts: Facts, entry: TopicEntry, journal: str, own_epochs: Collection[int]) -> Decision:
     """Decides about a topic that a view names, for the start of a node whose journal is `journal`.
 

@@ -37,6 +37,9 @@ class Placing(Protocol):
     def forget(self, name: str, topic_id: str) -> None:
         """The topic was deleted. To say so again does nothing while it is not known what came of it."""
 
+    def want(self, name: str) -> None:
+        """Asks for a topic that only this node can go on with; again, as `forget`."""
+
 
 class Topics:
     """Creates topics, one at a time; changes and deletes them."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster_rig import SETTINGS, Nodes, cluster
+from cluster_rig import SETTINGS, Nodes, _node, cluster
 from msgspec.structs import replace
 from publishers import Wire
 
@@ -98,6 +98,27 @@ def test_one_server_goes_on_with_all_that_a_cluster_had_and_a_cluster_with_that(
 
 def _alone(nodes: Nodes) -> dict[str, Any]:
     return {"root": nodes.root, "redis_url": nodes.redis_url, "flush_ms": SETTINGS["flush_ms"]}
+
+
+@pytest.mark.slow
+@pytest.mark.rule("CO5", "CM17")
+def test_a_server_that_was_killed_goes_on_as_the_second_node(tmp_path: Path) -> None:
+    """Views give its topics to the first: what was acknowledged and is in no table is on its disk alone."""
+    topics = [f"t{number}" for number in range(3)]
+    alone = ServerProcess(tmp_path / "n2", {"root": (tmp_path / "lake").as_uri(), "flush_ms": 600_000})
+    alone.start()
+    for topic in topics:
+        Wire(alone.url).create(topic, 1)
+        publish(Wire(alone.url), topic, "alone")
+    alone.kill()
+    with cluster(tmp_path, 1) as nodes:
+        nodes["n2"] = _node(tmp_path, "n2", nodes, None, {"redis_url": nodes.redis_url}, None)
+        nodes["n2"].start()
+        for topic in topics:
+            path = f"/v1/topics/{topic}/records"
+            sent = {"records": [{"value": "of nodes"}]}
+            nodes.until(lambda: nodes["n1"].wire.call("POST", path, sent).status == 200, "it takes records")  # noqa: B023
+            nodes.until(lambda: values(nodes["n2"].wire, topic) == ["alone", "of nodes"], "and has all")  # noqa: B023
 
 
 def test_what_is_no_cluster_id_is_refused_whatever_follows(tmp_path: Path) -> None:

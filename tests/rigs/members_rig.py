@@ -43,6 +43,7 @@ class Member:
         self.flusher = Flusher(log, Retries(log.clock), LOGGER, Metrics())
         self.told: list[tuple[str, TermEntry | None]] = []
         self.missing: list[tuple[str, str]] = []
+        self.wanted: list[str] = []
         self.ownership = Ownership(
             log,
             taking,
@@ -51,6 +52,7 @@ class Member:
             changed=lambda: None,
             released=lambda name, to: self.told.append((name, to)),
             missing=lambda name, topic_id: self.missing.append((name, topic_id)),
+            wanted=self.wanted.append,
         )
         self.topics = Topics(log, LOGGER)
         self.publishing = Publishing(log, log.flush_due.set, None)

@@ -425,10 +425,16 @@ def the_first_view_names_all_topics(seed: int) -> None:
     """CM17"""
     world = MembersWorld(seed, nodes=1 + seed % 3, weather=ROUGH)
     for node in world.nodes.values():
+        node.kill()
+    world.first_term = 3
+    for node in world.nodes.values():
+        node.start()
         node.ready = False  # as one that does not listen yet
     while not world.views:
         world.run(0.1)
-    assert sorted(world.views[1].topics) == sorted(world.tables), "a topic that is there is unknown to its cluster"
+    topics = world.views[1].topics
+    assert sorted(topics) == sorted(world.tables), "a topic that is there is unknown to its cluster"
+    assert min(topic.owner.term for topic in topics.values()) > 3, "an epoch of before passes for that of a node"
     for node in world.nodes.values():
         node.ready = True
     world.objects.weather = Weather()

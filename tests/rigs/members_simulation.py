@@ -19,6 +19,7 @@ from siltlog.infra.cluster.beat import Report, TopicReport, Wish
 from siltlog.infra.cluster.identity import Identity, Timing
 from siltlog.infra.cluster.member import Member
 from siltlog.infra.cluster.steps import Call
+from siltlog.infra.cluster.survey import Found
 from siltlog.infra.cluster.view import ClusterView, TopicEntry, decode_view
 from siltlog.infra.errors import ConfigError, SiltlogError
 
@@ -90,7 +91,7 @@ class SimulatedNode:
             "c", self.name, self.data_dir, self.place, f"http://{self.name}", "", "1", formats=self.formats
         )
         ids = (f"{self.name}/{self.start_number}/{number}" for number in itertools.count())
-        found = {} if self.world.views else {name: self.world.topic_id(name) for name in self.world.tables}
+        topics = {} if self.world.views else {name: self.world.topic_id(name) for name in self.world.tables}
         self.member = Member(
             identity,
             TIMING,
@@ -99,7 +100,7 @@ class SimulatedNode:
             lambda: next(ids),
             self._tables,
             refused=self._refused,
-            found=found,
+            found=Found(topics, self.world.first_term),
         )
         self.world.begin(self, "arrive", 0.0)
 
@@ -188,6 +189,8 @@ class MembersWorld:
         self.views: dict[int, ClusterView] = {}
         """Every view that counted when it was written."""
         self.nodes: dict[str, SimulatedNode] = {}
+        self.first_term = 0
+        """The highest term of the tables that were there before there was a view."""
         self.survey_seconds = 0.0
         """How much longer than other calls a look at tables takes, after it has seen them."""
         self._events: list[tuple[float, int, Callable[[], None]]] = []

@@ -64,6 +64,11 @@ def _move(draft: Draft, wish: Wish) -> str | None:
         return f"node {node} is not up" if node in draft.nodes else f"there is no node {node}"
     if node == here:
         return ""
+    waiting = draft.waiting(wish.topic)
+    if waiting is not None and waiting.unexplained:
+        # Its owner has nothing of it to hand over, and may never have: a server that was alone took it last.
+        draft.give(wish.topic, node)
+        return ""
     if not draft.claimed(wish.topic, topic.owner):
         if wish.patient:
             return None

@@ -25,7 +25,8 @@ from siltlog.infra.cluster.membership import Membership
 from siltlog.infra.cluster.refusals import Refusals
 from siltlog.infra.cluster.reports import Reports
 from siltlog.infra.cluster.steps import newest_view, taken
-from siltlog.infra.cluster.view import NodeState
+from siltlog.infra.cluster.survey import NOTHING_FOUND, Found
+from siltlog.infra.cluster.view import TERM_SHIFT, NodeState
 from siltlog.infra.errors import ConfigError, SiltlogError, Unavailable
 from siltlog.infra.metrics import catalogue
 from siltlog.infra.metrics.metrics import Metrics
@@ -36,6 +37,7 @@ from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.cluster_id import journal_root_id, mark_shared
 from siltlog.infra.store.probe import check_shared_root
 from siltlog.infra.store.store import ObjectStore, open_store
+from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.infra.table.table import TopicTable, topic_names
 from siltlog.ingest.log.log import Log
 
@@ -181,14 +183,18 @@ async def joined(
     return Joined(membership, reports, key)
 
 
-def _found_before(store: ObjectStore, clock: Clock) -> dict[str, str]:
-    """Reads what the first view is to name: all topics that have a table, with their ids; nothing where nodes share the
-    root already. Raises Unavailable where one cannot be read now."""
+def _found_before(store: ObjectStore, clock: Clock) -> Found:
+    """Reads what the first view goes by: all topics that have a table; nothing where nodes share the root already.
+
+    Raises Unavailable where one cannot be read now.
+    """
     view = taken(store, newest_view(0))
     if view is not None and not view.dissolved:
-        return {}
-    found = _topic_ids(store, clock, topic_names(store), patient=False)
-    return {name: topic_id for name, topic_id in found.items() if topic_id}
+        return NOTHING_FOUND
+    read = _snapshots(store, clock, topic_names(store), patient=False)
+    terms = [epoch >> TERM_SHIFT for snapshot in read.values() for epoch in snapshot.epochs.values()]
+    topics = {name: snapshot.topic_id for name, snapshot in read.items() if not snapshot.deleted}
+    return Found(topics, max(terms, default=0))
 
 
 def _tables(clock: Clock, known: Collection[str], again: Collection[str]) -> Callable[[ObjectStore], dict[str, str]]:
@@ -197,30 +203,29 @@ def _tables(clock: Clock, known: Collection[str], again: Collection[str]) -> Cal
 
     def ids(store: ObjectStore) -> dict[str, str]:
         listed = topic_names(store)
-        there = [name for name in listed if name not in known or name in again]
+        read = _snapshots(store, clock, [name for name in listed if name not in known or name in again], patient=True)
         gone = dict.fromkeys(set(again) - set(listed), "")
-        return gone | _topic_ids(store, clock, there, patient=True)
+        return gone | {name: "" if snapshot.deleted else snapshot.topic_id for name, snapshot in read.items()}
 
     return ids
 
 
-def _topic_ids(store: ObjectStore, clock: Clock, topics: Sequence[str], *, patient: bool) -> dict[str, str]:
-    """The ids of topics, empty for one that was deleted. One table that is damaged must not keep the others from being
-    found; so it is with one that the store does not show now where that can wait."""
+def _snapshots(store: ObjectStore, clock: Clock, topics: Sequence[str], *, patient: bool) -> dict[str, TableSnapshot]:
+    """Reads the tables of topics, by name. One that is damaged must not keep the others from being found; so it is with
+    one that the store does not show now where that can wait."""
 
-    def topic_id(name: str) -> str | None:
+    def snapshot(name: str) -> TableSnapshot | None:
         try:
-            snapshot = TopicTable.open(store, name, clock).snapshot
+            return TopicTable.open(store, name, clock).snapshot
         except Unavailable:
             if not patient:
                 raise
             return None
         except SiltlogError:
             return None  # it is being made, or damaged
-        return "" if snapshot.deleted else snapshot.topic_id
 
     with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
-        read = dict(zip(topics, pool.map(topic_id, topics), strict=True))
+        read = dict(zip(topics, pool.map(snapshot, topics), strict=True))
     return {name: found for name, found in read.items() if found is not None}
 
 

@@ -18,7 +18,7 @@ from siltlog.consumers.remote.served import Owned, ServedHeads
 from siltlog.consumers.remote.system import ClusterSystem, system_calls
 from siltlog.infra import names
 from siltlog.infra.client.core import ConnectionFailed
-from siltlog.infra.cluster.beat import Report
+from siltlog.infra.cluster.beat import Report, WishKind
 from siltlog.infra.cluster.membership import Membership
 from siltlog.infra.cluster.router import Away, Held, Here, Member, There
 from siltlog.infra.cluster.routes import ViewRoutes
@@ -380,19 +380,27 @@ class Placed:
         """`placed(topic, topic_id)` returns once a topic that a view names can be used here."""
         self._membership = membership
         self._placed = placed
-        self._forgetting: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._asking: dict[tuple[str, str, str], asyncio.Task[None]] = {}
 
     async def adopt(self, name: str, topic_id: str, node: str) -> None:
         await self._membership.ask("adopt", node=node, topic=name, topic_id=topic_id)
         await self._placed(name, topic_id)
 
     def forget(self, name: str, topic_id: str) -> None:
-        if (name, topic_id) not in self._forgetting:
-            task = self._forgetting[name, topic_id] = asyncio.create_task(self._forget(name, topic_id))
-            task.add_done_callback(lambda _: self._forgetting.pop((name, topic_id)))
+        self._ask("forget", name, topic_id)
 
-    async def _forget(self, name: str, topic_id: str) -> None:
-        try:
-            await self._membership.ask("forget", topic=name, topic_id=topic_id)
-        except SiltlogError:
-            return  # the controller finds that its table is gone
+    def want(self, name: str) -> None:
+        self._ask("move", name, node=self._membership.node)
+
+    def _ask(self, kind: WishKind, name: str, topic_id: str = "", node: str = "") -> None:
+        """Whoever asks does so again where nothing came of it."""
+        key = (kind, name, topic_id)
+        if key not in self._asking:
+            asked = self._membership.ask(kind, node=node, topic=name, topic_id=topic_id)
+            task = self._asking[key] = asyncio.create_task(_quietly(asked))
+            task.add_done_callback(lambda _: self._asking.pop(key))
+
+
+async def _quietly(asked: Awaitable[None]) -> None:
+    with suppress(SiltlogError):
+        await asked

@@ -151,6 +151,12 @@ MUTANTS: dict[str, tuple[object, str, Any, Scenario]] = {
         lambda self: [],
         scenarios.the_first_view_names_all_topics,
     ),
+    "CM17 terms begin with the first view": (
+        Member,
+        "_begun",
+        lambda self, view: view,
+        scenarios.the_first_view_names_all_topics,
+    ),
     "CM5 the lost journal goes on": (
         Member,
         "reopen",

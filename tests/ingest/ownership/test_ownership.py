@@ -533,6 +533,9 @@ class Placed:
     def forget(self, name: str, topic_id: str) -> None:
         self.forgotten.append(topic_id)
 
+    def want(self, name: str) -> None:
+        raise AssertionError("nobody was alone")
+
 
 @pytest.mark.rule("CO1")
 def test_a_topic_is_made_by_one_node_and_owned_by_another(tmp_path: Path) -> None:

@@ -534,6 +534,32 @@ async def what_is_not_there_is_said_to_be_missing(chance: random.Random, world: 
     assert b.ownership.held("t") is Held.NOT
 
 
+@in_a_world
+async def what_a_server_alone_had_is_asked_for(chance: random.Random, world: World) -> None:
+    """CO5"""
+    world.make({"acks": "wal"})
+    a, b = await world.start("a1"), await world.start("b1")
+    world.views.give("a1")
+    world.views.tell(a)
+    await a.opened()
+    sent = [str(number) for number in range(chance.randrange(1, 4))]
+    for value in sent:
+        await a.publish(value)
+    await world.end(a)
+    # No view knows of that: it was before there were any.
+    world.views.chain = ()
+    world.views.give("b1")
+    again = await world.start("a2")
+    world.views.tell(again, b)
+    await until(lambda: b.ownership.waits("t") is not None)
+    await until(lambda: again.wanted != [])
+    assert {*again.wanted} == {"t"} and b.wanted == []
+    world.views.give("a2")
+    world.views.tell(again, b)
+    await again.opened()
+    assert await again.publish("more") == len(sent), "what its WAL has is not there"
+
+
 MUTANTS: dict[str, Mutant] = {
     "CH1 what was sequenced is not flushed": Mutant(
         a_topic_that_moves_loses_and_doubles_nothing, _releases_what_is_synced
@@ -551,6 +577,9 @@ MUTANTS: dict[str, Mutant] = {
     "CH5 the beat does not say so": Mutant(a_hand_over_is_given_up_before_its_release, _not_told_that_it_stays, 1),
     "CO4 what it was decided on is not compared": Mutant(
         a_claim_is_made_on_what_it_was_decided_on, instead(claiming, "_decided_on", lambda snapshot: iter(()))
+    ),
+    "CO5 nobody asks for what he alone has": Mutant(
+        what_a_server_alone_had_is_asked_for, instead(ownership, "is_here_alone", lambda *_: False)
     ),
     "CO8 who is named no more stays": Mutant(
         who_is_named_no_more_hands_over, _step_without("hand_over", lambda self, name: _right(self, name) is None), 2
@@ -588,7 +617,7 @@ MUTANTS: dict[str, Mutant] = {
 }
 
 
-@pytest.mark.rule("CH1", "CH2", "CH3", "CH5", "CO4", "CO8", "CO9", "CO10", "CO11", "CO12", "CO13", "CO14", "CG8")
+@pytest.mark.rule("CH1", "CH2", "CH3", "CH5", "CO4", "CO5", "CO8", "CO9", "CO10", "CO11", "CO12", "CO13", "CO14", "CG8")
 @pytest.mark.chaos
 @pytest.mark.parametrize("play", plays(MUTANTS), ids=lambda play: play.__name__)
 def test_owners_keep_their_rules(play: Play, tmp_path: Path) -> None:

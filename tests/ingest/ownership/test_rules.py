@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from siltlog.infra.cluster.view import TermEntry, TopicEntry
-from siltlog.ingest.ownership.rules import Facts, MayClaim, Rule, Waits, decide
+from siltlog.ingest.ownership.rules import Facts, MayClaim, Rule, Waits, decide, is_here_alone
 
 JOURNALS = ("a1", "a2", "b1", "c1")
 """Journals by node: this node is `a`, and its present journal `a2`."""
@@ -162,3 +162,21 @@ def test_an_operators_word_passes_over_what_is_lost_and_no_more() -> None:
     # Where nothing is to be given up nothing is.
     assert told(shipped, lost, mine) == MayClaim(5, {0: Rule.SHIPPED}, ("b1",))
     assert told(at_wal, lost, mine, own=frozenset({epoch(3)})) == MayClaim(5, {0: Rule.OWN}, ("b1",))
+
+
+@pytest.mark.rule("CO5")
+@pytest.mark.parametrize(
+    ("found", "chain", "own", "alone"),
+    [
+        (facts(epoch(1)), (term(2, "b1"),), {epoch(1)}, True),
+        (facts(epoch(1)), (term(1, "b1"), term(2, "b1")), {epoch(1)}, False),
+        (facts(epoch(1), released=epoch(1)), (term(2, "b1"),), {epoch(1)}, False),
+        (facts(epoch(1)), (term(2, "b1"),), {epoch(3)}, False),
+        (facts(0), (term(2, "b1"),), {epoch(1)}, False),
+    ],
+    ids=["of before", "a term's", "handed back", "another's", "never claimed"],
+)
+def test_what_a_server_took_that_was_alone_is_where_its_wal_is(
+    found: Facts, chain: tuple[TermEntry, ...], own: set[int], alone: bool
+) -> None:
+    assert is_here_alone(found, entry(*chain), own) is alone

@@ -122,3 +122,13 @@ def test_a_move_that_comes_too_early_waits_for_patience_and_is_refused_without()
     assert "is not owned yet" in planned(early, None, replace(patient, patient=False)).wishes["w"]
     moved = planned(early, TopicReport(term=2, state="claimed"), patient)
     assert (moved.wishes["w"], moved.topics["t"].to and moved.topics["t"].to.node) == ("", "c")
+
+
+@pytest.mark.rule("CO5")
+def test_what_no_term_explains_goes_where_it_is_wished_for_though_nobody_owns_it() -> None:
+    wanted = Wish(id="w", kind="move", topic="t", node="c")
+    given = planned(VIEW, TopicReport(term=2, state="waiting", unexplained=1), wanted)
+    assert (given.wishes, given.topics["t"].owner.node, given.topics["t"].to) == ({"w": ""}, "c", None)
+    assert OWNER in given.topics["t"].chain, "a slow claim under it may land"
+    for report in (TopicReport(term=2, state="waiting", awaited=1), TopicReport(term=2, state="waiting", held=1)):
+        assert "is not owned yet" in planned(VIEW, report, wanted).wishes["w"]

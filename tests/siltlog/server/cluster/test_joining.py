@@ -13,7 +13,8 @@ from record_tables import created
 from siltlog.infra import names
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.cluster.steps import put_view, taken
-from siltlog.infra.cluster.view import ClusterView, decode_view
+from siltlog.infra.cluster.survey import NOTHING_FOUND, Found
+from siltlog.infra.cluster.view import TERM_SHIFT, ClusterView, decode_view
 from siltlog.infra.errors import ConfigError, Unavailable, problem
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.local import LocalStore
@@ -128,7 +129,9 @@ def test_the_first_view_waits_for_tables_that_the_store_does_not_show(
     made = {name: created(store, name) for name in ("there", "deleted", "damaged")}
     made["deleted"].delete("one commit")
     (tmp_path / "topics" / "damaged" / "_delta_log" / f"{0:020d}.json").write_bytes(b"{")
-    assert _found_before(store, clock) == {"there": made["there"].topic_id}
+    made["there"].claim({0: 7 << TERM_SHIFT | 5}, "claimed")
+    found = Found({"there": made["there"].topic_id}, 7)
+    assert _found_before(store, clock) == found
 
     def away(store: ObjectStore, topic: str, clock: Clock) -> TopicTable:
         raise problem("topic_unavailable", "the store answers nothing")
@@ -139,9 +142,9 @@ def test_the_first_view_waits_for_tables_that_the_store_does_not_show(
             _found_before(store, clock)
         assert _tables(clock, [], [])(store) == {}
     put(store, ClusterView(number=1, cluster_id="c", controller="n1", journal="j", nonce=""))
-    assert _found_before(store, clock) == {}, "its nodes know what there is"
+    assert _found_before(store, clock) == NOTHING_FOUND, "its nodes know what there is"
     put(store, ClusterView(number=2, cluster_id="c", controller="", journal="", nonce="", dissolved=True))
-    assert _found_before(store, clock) == {"there": made["there"].topic_id}
+    assert _found_before(store, clock) == found
 
 
 def put(store: ObjectStore, view: ClusterView) -> None:
