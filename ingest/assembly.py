@@ -125,16 +125,7 @@ async def assemble(
     flusher = Flusher(log, retries, node.logger, node.metrics, node.serving, requests)
     ownership: Ownership | None = None
     if shared is not None and taking is not None:
-        ownership = Ownership(
-            log,
-            taking,
-            flusher.releases,
-            node.logger,
-            changed=shared.changed,
-            released=shared.released,
-            missing=shared.placing.forget,
-            wanted=shared.placing.want,
-        )
+        ownership = _ownership(node, log, taking, flusher, shared)
     own = {"acks": "object"} if settings.acks == "object" else None
     seen: Callable[[], SeenTopics] = shared.seen if shared else lambda: log
     state_room = StateRoom(seen, log.admission.topics_bytes_max, settings.segment_bytes)
@@ -191,6 +182,19 @@ async def assemble(
         ),
         ownership=ownership,
         reconfigure=reconfigure,
+    )
+
+
+def _ownership(node: Node, log: Log, taking: Taking, flusher: Flusher, shared: Shared) -> Ownership:
+    return Ownership(
+        log,
+        taking,
+        flusher.releases,
+        node.logger,
+        changed=shared.changed,
+        released=shared.released,
+        missing=shared.placing.forget,
+        wanted=shared.placing.want,
     )
 
 
