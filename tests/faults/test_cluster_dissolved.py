@@ -111,6 +111,7 @@ def test_a_server_that_was_killed_goes_on_as_the_second_node(tmp_path: Path) -> 
         Wire(alone.url).create(topic, 1)
         publish(Wire(alone.url), topic, "alone")
     alone.kill()
+    alone.stop()  # its Valkey outlives it
     with cluster(tmp_path, 1) as nodes:
         nodes["n2"] = _node(tmp_path, "n2", nodes, None, {"redis_url": nodes.redis_url}, None)
         nodes["n2"].start()
