@@ -8,14 +8,14 @@ import fcntl
 import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from siltlog.infra import delta_names, names
-from siltlog.infra.errors import SiltlogError, Unavailable, problem
+from siltlog.infra.errors import CorruptData, SiltlogError, Unavailable, UnknownTopic, problem
 from siltlog.infra.store.local import LocalStore
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.delta import TableHandle, open_handle, table_handle
@@ -152,6 +152,7 @@ def load(store: ObjectStore, topic: str) -> Loaded:
     for _ in range(_ATTEMPTS_MAX):
         try:
             handle = table_handle(store, topic)
+            properties = _properties_of_topic(store, topic, handle)
             version = handle.version
             state = replay(store, topic, version)
         except FileNotFoundError as error:
@@ -162,18 +163,25 @@ def load(store: ObjectStore, topic: str) -> Loaded:
             raise damaged(topic, str(torn), "it is cut short") from torn
         if state.files.keys() != handle.live_paths():
             raise damaged(topic, log_folder(topic), f"its entries and its state at version {version} differ")
-        properties = handle.configuration()
-        if not properties.get(delta_names.PROPERTY_TOPIC_ID):
-            raise problem(
-                "invalid_config",
-                f"{store.uri(names.topic_path(topic))} is a Delta table of another program; move it out of the root",
-            )
         try:
             snapshot = TableSnapshot.build(version, properties, state.transactions, state.files.values())
         except ValueError as error:
             raise damaged(topic, log_folder(topic), f"a property of version {version}: {error}") from error
         return Loaded(handle, snapshot, state.checkpoint_version, state.checkpoint_bytes, state.entries)
     raise damaged(topic, log_folder(topic), f"an entry is missing: {missing}")
+
+
+def _properties_of_topic(store: ObjectStore, topic: str, handle: TableHandle) -> Mapping[str, str]:
+    """Raises ConfigError where the table is another program's, whose files are described in another way."""
+    properties = handle.configuration()
+    if not properties.get(delta_names.PROPERTY_TOPIC_ID):
+        raise problem(
+            "invalid_config",
+            f"{store.uri(names.topic_path(topic))} is a Delta table of another program, and only topics may lie there: "
+            "move that folder out of the root. Where the program replaced a topic, have Delta restore the table to the "
+            "version before instead",
+        )
+    return properties
 
 
 def snapshot_at(store: ObjectStore, topic: str, version: int) -> TableSnapshot:
@@ -204,7 +212,12 @@ def recover(store: LocalStore, topic: str) -> Loaded:
 
     A half-written end of the log is set aside; the newest entries and their files are synced and checked.
     """
-    set_aside_torn(store, topic)
+    try:
+        set_aside_torn(store, topic)
+    except CorruptData:
+        with suppress(UnknownTopic, CorruptData, Unavailable):
+            _properties_of_topic(store, topic, table_handle(store, topic))
+        raise
     loaded = load(store, topic)
     _check_newest(store, topic, loaded)
     return loaded

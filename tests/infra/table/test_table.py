@@ -5,8 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from record_tables import CLOCK, append, claimed, created, new_id, records, written
 from s3_server import S3Server
 
@@ -550,6 +551,29 @@ def test_another_programs_table_is_refused(disk: LocalStore) -> None:
     table_commit.commit_table(disk, disk.uri("topics/alien"), {}, {}, new_id(), overwrite=False)
     with pytest.raises(ConfigError, match="another program"):
         TopicTable.open(disk, "alien", CLOCK)
+
+
+@pytest.mark.parametrize("partition_by", [None, ["partition"]])
+def test_another_programs_table_is_refused_as_that_whatever_rows_it_has(
+    disk: LocalStore, partition_by: list[str] | None
+) -> None:
+    rows = pa.table({"partition": pa.array([0, 1], pa.int32()), "text": ["a", "b"]})
+    write_deltalake(disk.uri("topics/alien"), rows, partition_by=partition_by)
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="another program, and only topics may lie there"):
+            TopicTable.open(disk, "alien", CLOCK)
+        DeltaTable(disk.uri("topics/alien")).create_checkpoint()
+
+
+def test_a_topic_that_another_program_replaced_is_told_how_to_come_back(disk: LocalStore) -> None:
+    table = claimed(disk)
+    append(disk, table, {0: 3})
+    uri = disk.uri("topics/t")
+    delta = DeltaTable.create(uri, DeltaTable(uri).schema(), mode="overwrite", partition_by=["partition"])
+    with pytest.raises(ConfigError, match="restore the table to the version before"):
+        TopicTable.open(disk, "t", CLOCK)
+    delta.restore(table.snapshot.version)
+    assert TopicTable.open(disk, "t", CLOCK).snapshot.offsets == table.snapshot.offsets
 
 
 def test_a_thousand_partitions(disk: LocalStore) -> None:
