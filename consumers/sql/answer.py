@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltlog.infra import names
+from siltlog.infra.sql.values import python_values
 
 MIB = 1024 * 1024
 ROWS_BYTES_MAX = 16 * MIB
@@ -82,8 +83,7 @@ def _values(column: pa.Array) -> list[Any]:
         column = pc.cast(column, pa.timestamp("us", kind.tz), safe=False)
     elif pa.types.is_time64(kind) and kind.unit == "ns":
         column = pc.cast(column, pa.time64("us"), safe=False)
-    values: list[Any] = column.to_pylist()
-    return values
+    return python_values(column)
 
 
 def cell(value: Any) -> Any:

@@ -26,6 +26,7 @@ from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.sql.dialect import CONFIG, Fault, fault_of, prepare, refusal_of
 from siltlog.infra.sql.files import files_dataset, make_views
 from siltlog.infra.sql.identifiers import DATABASE, PLAIN, quoted, with_quoted_names
+from siltlog.infra.sql.values import python_values
 from siltlog.infra.store.s3_denied import missing_permission, says_denied
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.snapshot import TableSnapshot
@@ -166,7 +167,7 @@ def _rows(reader: pa.RecordBatchReader, store: ObjectStore) -> Iterator[tuple[An
 
 def _values(column: pa.Array) -> list[Any]:
     """Python's values: whole numbers of any size are int, periods are timedelta."""
-    values: list[Any] = column.to_pylist()
+    values = python_values(column)
     if pa.types.is_decimal(column.type) and column.type.scale == 0:
         return [int(value) if isinstance(value, Decimal) else value for value in values]
     if pa.types.is_interval(column.type):

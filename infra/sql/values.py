@@ -1,0 +1,43 @@
+"""Values of a result as Python has them; a time that Python has no value for is its text."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+_INFINITE = {(1 << bits - 1) - 1: "infinity" for bits in (32, 64)}
+"""How DuckDB stores a date and a time that lie after all others; those before all are the same below zero."""
+
+
+def python_values(column: pa.Array) -> list[Any]:
+    """Gives each value as Arrow does; times out of Python's years 1 to 9999 in ISO 8601, `infinity` and `-infinity`."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError):
+        return [_value(scalar) for scalar in column]
+    return values
+
+
+def _value(scalar: Any) -> Any:
+    kind = scalar.type
+    if not scalar.is_valid:
+        return None
+    if pa.types.is_struct(kind):
+        return {field.name: _value(scalar[index]) for index, field in enumerate(kind)}
+    if pa.types.is_map(kind):
+        return [(_value(entry[0]), _value(entry[1])) for entry in scalar.values]
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return [_value(each) for each in scalar.values]
+    if pa.types.is_union(kind):
+        return _value(scalar.value)
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError):
+        return _time(scalar.value, kind)
+
+
+def _time(number: int, kind: pa.DataType) -> str:
+    if abs(number) in _INFINITE:
+        return "-" * (number < 0) + _INFINITE[abs(number)]
+    unit = "D" if pa.types.is_date(kind) else kind.unit
+    return str(np.datetime64(number, unit)) + "Z" * (getattr(kind, "tz", None) is not None)
