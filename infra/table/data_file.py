@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,11 +23,13 @@ from siltlog.infra.clock import format_us, parse_us
 from siltlog.infra.columns import FILE_SCHEMA, TABLE_SCHEMA
 from siltlog.infra.errors import on_one_line, problem
 from siltlog.infra.store.store import COPY_BYTES, ObjectStore, Readable
-from siltlog.infra.table.footer import read_footer, stored_bounds
+from siltlog.infra.table.footer import columns_bytes, groups_together, read_footer, stored_bounds
 
 MIB = 1024 * 1024
 ROW_GROUP_ROWS_MAX = 128 * 1024
 ROW_GROUP_BYTES_MAX = 16 * MIB
+TOGETHER_BYTES_MAX = 512 * MIB
+"""Row groups of another program are put in the order of their offsets together up to so many bytes."""
 _RECORD_OVERHEAD_BYTES = 64
 """Counted for each record beside its key and value, when row groups are bounded by bytes."""
 
@@ -204,8 +205,8 @@ def read_data_file(
         wanted = _present(parquet, columns)
         groups: list[pa.Table] = []
         count = 0
-        for index in _groups_from(parquet, file, first_offset):
-            group = _group(parquet, index, wanted, first_offset, as_stored=as_stored)
+        for indices in _groups_from(parquet, file, first_offset, as_stored=as_stored):
+            group = _group(parquet, indices, wanted, first_offset, as_stored=as_stored)
             groups.append(group)
             count += group.num_rows
             if max_records is not None and count >= max_records:
@@ -225,8 +226,8 @@ def read_row_group(
     with damage_named(topic, file), _opened(store, topic, file) as parquet:
         wanted = _present(parquet, columns)
         table = parquet.schema_arrow.empty_table().select(wanted)
-        for index in _groups_from(parquet, file, offset):
-            group = _group(parquet, index, wanted)
+        for indices in _groups_from(parquet, file, offset):
+            group = _group(parquet, indices, wanted)
             if group.num_rows and group.column("offset")[-1].as_py() >= offset:
                 table = group
                 break
@@ -243,17 +244,30 @@ def row_groups(
     """
     with damage_named(topic, file), _opened(store, topic, file) as parquet:
         wanted = _present(parquet, columns)
-        for index in _groups_from(parquet, file, first_offset):
-            group = _group(parquet, index, wanted, first_offset)
+        for indices in _groups_from(parquet, file, first_offset):
+            group = _group(parquet, indices, wanted, first_offset)
             if group.num_rows:
                 yield _completed(group, columns, file.partition)
 
 
 def _group(
-    parquet: pq.ParquetFile, index: int, columns: Sequence[str], first_offset: int = 0, *, as_stored: bool = False
+    parquet: pq.ParquetFile,
+    indices: Sequence[int],
+    columns: Sequence[str],
+    first_offset: int = 0,
+    *,
+    as_stored: bool = False,
 ) -> pa.Table:
-    """The records of a row group at and above `first_offset`. Those of another program's OPTIMIZE are put in order."""
-    group = parquet.read_row_group(index, columns=columns, use_threads=False)
+    """The records of a row group at and above `first_offset`. Those of another program's OPTIMIZE are put in order,
+    with those of the row groups that they lie among."""
+    if len(indices) > 1:
+        nbytes = columns_bytes(parquet.metadata, indices, columns)
+        if nbytes > TOGETHER_BYTES_MAX:
+            raise ValueError(
+                f"the offsets of {len(indices)} row groups lie among each other, as where another program's OPTIMIZE "
+                f"wrote it, and {nbytes} bytes are too much to put in order"
+            )
+    group = parquet.read_row_groups(indices, columns=columns, use_threads=False)
     offsets = numbers_of(group.column("offset").combine_chunks(), np.int64)
     if not as_stored and np.any(offsets[1:] < offsets[:-1]):
         order = np.argsort(offsets)
@@ -280,25 +294,27 @@ def _completed(table: pa.Table, columns: Sequence[str], partition: int | None) -
     return pa.table(arrays, schema=schema)
 
 
-def _groups_from(parquet: pq.ParquetFile, file: DataFile | str, first_offset: int) -> list[int]:
-    """Row groups that may hold records at or above `first_offset`.
+def _groups_from(
+    parquet: pq.ParquetFile, file: DataFile | str, first_offset: int, *, as_stored: bool = False
+) -> list[list[int]]:
+    """Row groups that may hold records at or above `first_offset`, the lowest offsets first; those whose offsets lie
+    among each other together. With `as_stored` each by itself, as they stand.
 
     Footers have no checksum: one that contradicts itself or the log must not hide records.
     """
-    metadata = parquet.metadata
-    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
-    bounds = [stored_bounds(group, "offset") for group in groups]
+    together = groups_together(parquet.metadata)
     contiguous = not isinstance(file, str) and file.last_offset - file.first_offset + 1 == file.rows
-    for group, (first, last) in zip(groups, bounds, strict=True):
-        if last - first + 1 < group.num_rows or (contiguous and last - first + 1 != group.num_rows):
-            raise ValueError(f"its footer says {group.num_rows} rows in offsets {first} to {last}")
-    if any(last >= first for (_, last), (first, _) in pairwise(bounds)):
-        raise ValueError("its footer says that offsets do not rise, as where another program's OPTIMIZE wrote it")
+    for first, last, rows, _ in together:
+        if last - first + 1 < rows or (contiguous and last - first + 1 != rows):
+            raise ValueError(f"its footer says {rows} rows in offsets {first} to {last}")
     if not isinstance(file, str):
-        found = (sum(group.num_rows for group in groups), *((bounds[0][0], bounds[-1][1]) if bounds else ()))
+        bounds = (together[0].first, together[-1].last) if together else ()
+        found = (sum(each.rows for each in together), *bounds)
         if found != (file.rows, file.first_offset, file.last_offset):
             raise ValueError(f"its footer says {found} for rows, first and last offset")
-    return [index for index, (_, last) in enumerate(bounds) if last >= first_offset]
+    if as_stored:
+        return [[index] for index in range(parquet.metadata.num_row_groups)]
+    return [each.indices for each in together if each.last >= first_offset]
 
 
 def data_file_from_footer(store: ObjectStore, topic: str, path: str, partition: int) -> DataFile:

@@ -217,6 +217,9 @@ class _Reading:
 
     def _take_keys(self, offsets: Offsets, keys: pa.ChunkedArray) -> None:
         partition = self._expected.partition
+        if np.any(offsets[1:] < offsets[:-1]):
+            order = np.argsort(offsets)
+            offsets, keys = offsets[order], keys.take(order)
         for start, end, count in self._placed(offsets):
             own = keys.slice(start, end - start).combine_chunks()
             belongs = PARTITIONERS[self._expected.partitioner].partitions_of(own, count, partition)

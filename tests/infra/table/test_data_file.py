@@ -229,10 +229,41 @@ def test_rows_that_another_program_did_not_keep_in_order_are_read_in_it(store: L
         assert read_row_group(store, "t", file, columns=names, offset=offset) == table.slice(0, 9 if offset < 9 else 0)
 
 
-def test_row_groups_that_overlap_are_refused(store: LocalStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize("row_group_rows", [1, 2, 3, 4, 5, 6, 8])
+def test_row_groups_that_lie_among_each_other_are_read_in_their_order(
+    store: LocalStore, tmp_path: Path, row_group_rows: int
+) -> None:
     table = records(0, 9)
-    file = of_another_program(store, tmp_path, pa.concat_tables([table.slice(4), table.slice(0, 4)]), 5)
-    with pytest.raises(CorruptData, match="offsets do not rise, as where another program's OPTIMIZE wrote it"):
+    turned = pa.concat_tables([table.slice(4, 3), table.slice(0, 4), table.slice(7)])
+    file = of_another_program(store, tmp_path, turned, row_group_rows)
+    names = FILE_SCHEMA.names
+    for offset in range(10):
+        assert read_data_file(store, "t", file, columns=names, first_offset=offset) == table.slice(offset)
+        found = pa.concat_tables([table.slice(9), *row_groups(store, "t", file, columns=names, first_offset=offset)])
+        assert found == table.slice(offset)
+        first = read_row_group(store, "t", file, columns=["offset"], offset=offset).column("offset").to_pylist()
+        assert first == sorted(first)
+        assert offset == 9 or offset in first
+    assert read_data_file(store, "t", file, columns=names, max_records=2) == table.slice(0, 2)
+    assert read_data_file(store, "t", file, columns=names, as_stored=True) == turned
+
+
+def test_row_groups_that_are_too_large_to_put_in_order_are_refused(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_file, "TOGETHER_BYTES_MAX", 500)
+    table = records(0, 9)
+    file = of_another_program(store, tmp_path, pa.concat_tables([table.slice(3), table.slice(0, 3)]), 7)
+    assert read_data_file(store, "t", file, columns=["offset"]).column("offset").to_pylist() == [*range(9)]
+    with pytest.raises(CorruptData, match="too much to put in order"):
+        read_data_file(store, "t", file, columns=FILE_SCHEMA.names)
+
+
+def test_row_groups_that_hide_records_are_refused(store: LocalStore, tmp_path: Path) -> None:
+    table = records(0, 9)
+    twice = pa.concat_tables([table.slice(4), table.slice(0, 4), table.slice(2, 1)])
+    file = of_another_program(store, tmp_path, twice, 5)
+    with pytest.raises(CorruptData, match="its footer says 5 rows in offsets 0 to 3"):
         read_data_file(store, "t", file, columns=["offset"])
 
 

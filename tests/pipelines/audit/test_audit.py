@@ -350,6 +350,18 @@ def test_keys_went_by_the_count_of_their_time(place: Place) -> None:
     assert audited(place, any_partition=["t"]).clean
 
 
+def test_keys_of_rows_that_are_out_of_order_went_by_the_count_of_their_time(place: Place) -> None:
+    writer = filled(place[1])
+    writer.table.grow(5, [30, 30], writer.epochs[0], new_id(), config=TopicConfig({}))
+    old, new = placed(20, 10, 0, PARTITIONS), placed(30, 10, 0, 5)
+    writer.epochs = dict.fromkeys(range(5), writer.epochs[0])
+    writer.append_tables({0: new})
+    both = [writer.table.refresh().files_of(0)[index] for index in (2, 3)]
+    for file, put in zip(both, (None, pa.concat_tables([new, old])), strict=True):
+        exchange(writer, file, None if put is None else written(writer, put))
+    assert kinds(audited(place)) == ["unordered_offsets"]
+
+
 @pytest.mark.rule("KF23")
 @pytest.mark.parametrize("policy", ["delete", "compact"])
 def test_where_kafkas_clients_place_keys_those_elsewhere_are_warned_of(place: Place, policy: str) -> None:
