@@ -5,6 +5,7 @@ Whoever connects asks here as well, so that what `silt config check` lets pass c
 
 import ipaddress
 import re
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
@@ -38,6 +39,12 @@ def root_parts(uri: str) -> RootParts:
     if parts.scheme == "s3" and _BUCKET.fullmatch(parts.netloc):
         return RootParts(parts.netloc, parts.path.strip("/"))
     raise ValueError(f"{uri!r} is not a location: use file:///path or s3://bucket/prefix")
+
+
+def place_uri(text: str) -> str:
+    """Reads a place as people write it: a path is a folder of this machine, what has `://` a URI as it is."""
+    is_uri = "://" in text or text.lower().startswith(("file:", "s3:"))
+    return text if is_uri else Path(text).expanduser().absolute().as_uri()
 
 
 def redis_url(url: str) -> str:

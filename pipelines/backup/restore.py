@@ -76,13 +76,15 @@ def restore_topics(
     topics: Sequence[str] = (),
     *,
     keys: bool = False,
+    any_partition: Sequence[str] = (),
     dry_run: bool = False,
     progress: Progress | None = None,
     clock: Clock | None = None,
 ) -> RestoreReport:
     """Restores `topics` of a backup, or all of them when empty, to the root of `settings`.
 
-    With all of them come the grants of its access document, and with `keys` its API keys, as they were then.
+    With all of them come the grants of its access document, and with `keys` its API keys, as they were then. Publishers
+    of `any_partition` choose partitions themselves: the audit does not look where their keys are.
 
     A topic that fails has its `error` in its report and the others go on. Raises UnknownTopic for one that the backup
     has not, TopicExists, naming them, when the root has any of them: then nothing is written.
@@ -91,6 +93,7 @@ def restore_topics(
     source = _source(settings, source_uri)
     target = other_store(settings, settings.root_uri, make=not dry_run)
     result = RestoreReport(dry_run, manifest.backup_id, manifest.taken_at)
+    _require_known(manifest, any_partition)
     done = _chosen(target, manifest, topics, result)
     if manifest.access is not None and not topics:
         result.access = restore_access(
@@ -114,11 +117,13 @@ def restore_topics(
                 )
             if dry_run:
                 _check_there(source, manifest.backup_id, backup)
-                report.audit = _audited_there(source, manifest.backup_id, backup, clock, progress)
+                report.audit = _audited_there(
+                    source, manifest.backup_id, backup, clock, progress, keys=topic not in any_partition
+                )
             elif target is not None:
                 if not report.already:
                     _restore(source, target, manifest.backup_id, backup, ends, report, clock, progress)
-                report.audit = _audited(store_of(settings), topic, clock)
+                report.audit = _audited(store_of(settings), topic, clock, keys=topic not in any_partition)
         except SiltlogError as error:
             report.error = error
         report.seconds = clock.monotonic() - started
@@ -136,11 +141,7 @@ def _chosen(
     target: ObjectStore | None, manifest: Manifest, topics: Sequence[str], result: RestoreReport
 ) -> dict[str, bool]:
     """The topics to restore, and whether this backup made them before."""
-    known = [entry.topic for entry in manifest.topics]
-    for topic in topics:
-        if topic not in known:
-            there_are = ", ".join(known)
-            raise problem("unknown_topic", f"the backup has no topic {topic!r}; it has: {there_are}", topic=topic)
+    known = _require_known(manifest, topics)
     chosen = list(dict.fromkeys(topics)) or known
     if names.OFFSETS_TOPIC in known and names.OFFSETS_TOPIC not in chosen:
         chosen.append(names.OFFSETS_TOPIC)
@@ -162,6 +163,16 @@ def _chosen(
             topics=there,
         )
     return done
+
+
+def _require_known(manifest: Manifest, topics: Sequence[str]) -> list[str]:
+    """The topics that the backup has. Raises UnknownTopic where one of `topics` is none of them."""
+    known = [entry.topic for entry in manifest.topics]
+    for topic in topics:
+        if topic not in known:
+            there_are = ", ".join(known)
+            raise problem("unknown_topic", f"the backup has no topic {topic!r}; it has: {there_are}", topic=topic)
+    return known
 
 
 def _commit_id(backup_id: str, topic: str) -> str:
@@ -285,20 +296,26 @@ class _AsRestored:
 
 
 def _audited_there(
-    source: ObjectStore, backup_id: str, backup: TopicBackup, clock: Clock, progress: Progress | None
+    source: ObjectStore,
+    backup_id: str,
+    backup: TopicBackup,
+    clock: Clock,
+    progress: Progress | None,
+    *,
+    keys: bool,
 ) -> AuditReport:
     report = AuditReport(backup.topic, dry_run=False)
     started = clock.monotonic()
     store = _AsRestored(source, backup_id, backup)
     snapshot = TableSnapshot.build(backup.version, backup.properties, backup.transactions, backup.files)
-    audit(store, backup.topic, snapshot, report, progress=progress)
+    audit(store, backup.topic, snapshot, report, keys=keys, progress=progress)
     report.seconds = clock.monotonic() - started
     return report
 
 
-def _audited(target: ObjectStore, topic: str, clock: Clock) -> AuditReport:
+def _audited(target: ObjectStore, topic: str, clock: Clock, *, keys: bool) -> AuditReport:
     report = AuditReport(topic, dry_run=False)
     started = clock.monotonic()
-    audit(target, topic, load(target, topic).snapshot, report)
+    audit(target, topic, load(target, topic).snapshot, report, keys=keys)
     report.seconds = clock.monotonic() - started
     return report

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 import pyarrow as pa
@@ -20,6 +19,7 @@ from siltlog.infra import names
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.columns import RECORD_SCHEMA
 from siltlog.infra.errors import problem
+from siltlog.infra.locations import place_uri
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.local import PENDING_PREFIX
 from siltlog.infra.store.scratch_folder import scratch_folder
@@ -150,7 +150,10 @@ def export(
 
 
 def _target(settings: ServerSettings, to: str) -> ObjectStore:
-    uri = to if urlsplit(to).scheme in ("file", "s3") else Path(to).absolute().as_uri()
+    uri = place_uri(to)
+    topics = f"{settings.root_uri.rstrip('/')}/{names.TOPICS_FOLDER}"
+    if f"{uri}/".startswith(f"{topics}/"):
+        raise problem("invalid_parameter", f"{uri} is in {topics}, where only topics may lie: choose another place")
     return open_store(uri, **settings.s3_options())
 
 

@@ -12,16 +12,18 @@ from siltlog.cli.output import TopicBars, grid, progress, show
 from siltlog.cli.session import EXIT_FAILED, EXIT_FOUND_WRONG, Session, needs, pass_session
 from siltlog.infra.errors import problem_document
 
-
-@click.command(epilog="Example:  silt audit --topic events")
-@topic_options
-@click.option(
+any_partition_option = click.option(
     "--any-partition",
     "any_partition",
     multiple=True,
     metavar="TOPIC",
     help="Do not check its keys: its publishers choose partitions themselves. Repeatable.",
 )
+
+
+@click.command(epilog="Example:  silt audit --topic events")
+@topic_options
+@any_partition_option
 @place_options
 @pass_session
 def audit(

@@ -2,29 +2,24 @@
 
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import click
 import msgspec
 
-from siltlog.cli.commands.jobs.audit import document_of, exit_code, print_findings
+from siltlog.cli.commands.jobs.audit import any_partition_option, document_of, exit_code, print_findings
 from siltlog.cli.commands.jobs.pipelines import named_settings, place_options, place_settings, topic_options
 from siltlog.cli.job_record import recorded
 from siltlog.cli.output import TopicBars, grid, progress
 from siltlog.cli.records.place import moment
 from siltlog.cli.session import EXIT_FAILED, Session, needs, on_terminal, pass_session, url_option
 from siltlog.infra.errors import problem_document
+from siltlog.infra.locations import place_uri
 
 _LOCATION_HELP = "A folder, or s3://bucket/prefix."
 
 
 def _location(_: click.Context, __: click.Parameter, value: str) -> str:
-    return location(value)
-
-
-def location(value: str) -> str:
-    """Reads a place as people write it: a path means a folder on this machine."""
-    return value if urlsplit(value).scheme in ("file", "s3") else Path(value).expanduser().absolute().as_uri()
+    return place_uri(value)
 
 
 @click.command(epilog="Example:  silt backup --to s3://backups/siltlog")
@@ -105,6 +100,7 @@ def backup(
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--topic", "-t", "topics", multiple=True, help="Only this topic; repeatable. Default: all.")
 @click.option("--keys", is_flag=True, help="API keys too, with those that were revoked since the backup.")
+@any_partition_option
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @url_option
 @place_options
@@ -116,6 +112,7 @@ def restore(
     yes: bool,
     topics: tuple[str, ...],
     keys: bool,
+    any_partition: tuple[str, ...],
     dry_run: bool,
     root: str | None,
     data_dir: Path | None,
@@ -141,7 +138,16 @@ def restore(
         click.confirm(f"Restore {what}?", abort=True, err=True)
     with recorded(session, settings, "restore", topics, dry_run) as recording, progress() as bar:
         advance = TopicBars(bar, "restoring").advance
-        result = restore_topics(settings, source, manifest, topics, keys=keys, dry_run=dry_run, progress=advance)
+        result = restore_topics(
+            settings,
+            source,
+            manifest,
+            topics,
+            keys=keys,
+            any_partition=any_partition,
+            dry_run=dry_run,
+            progress=advance,
+        )
         for report in result.topics:
             recording.took(
                 report.topic, report.error, files=report.files, rows=report.rows, size_bytes=report.size_bytes

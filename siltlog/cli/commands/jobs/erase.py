@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from siltlog.cli.commands.jobs.backup import location
 from siltlog.cli.commands.jobs.pipelines import place_options, place_settings
 from siltlog.cli.job_record import cluster_id_of, recorded
 from siltlog.cli.output import TopicBars, grid, progress, show
 from siltlog.cli.session import EXIT_FAILED, EXIT_FOUND_WRONG, Session, needs, pass_session, url_option
 from siltlog.infra.client import calls
 from siltlog.infra.errors import SiltlogError, problem_document
+from siltlog.infra.locations import place_uri
 
 if TYPE_CHECKING:
     from siltlog.infra.settings.settings import ServerSettings
@@ -36,7 +36,7 @@ Examples:
     "--backups",
     multiple=True,
     metavar="URI",
-    callback=lambda _, __, values: [location(value) for value in values],
+    callback=lambda _, __, values: [place_uri(value) for value in values],
     help="Look into the backups at this place, too; repeatable. They are not changed.",
 )
 @click.option("--yes", "-y", is_flag=True, help="Do it. Without, only what would be done is said.")

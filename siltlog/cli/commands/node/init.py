@@ -17,6 +17,7 @@ from siltlog.cli.output import pairs
 from siltlog.cli.session import Session, needs, on_terminal, output_option, pass_session
 from siltlog.infra import names
 from siltlog.infra.errors import ConfigError, SiltlogError
+from siltlog.infra.locations import place_uri
 
 T = TypeVar("T")
 MACHINE, NETWORK = "machine", "network"
@@ -192,7 +193,7 @@ def _ask(answers: dict[str, Any], name: str, question: str, default: Any, kind: 
 
 def _place(said: str) -> str:
     """A folder, or a URI as it is."""
-    return said if not said or urlsplit(said).scheme in ("file", "s3") else _folder(said).as_uri()
+    return said and place_uri(said)
 
 
 def _folder(said: str) -> Path:

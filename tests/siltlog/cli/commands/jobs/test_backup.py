@@ -229,6 +229,34 @@ def test_what_is_wrong_is_said_and_ends_with_3(tmp_path: Path, capsys: Capture) 
     assert "damaged_file" in capsys.readouterr().out
 
 
+def test_topics_whose_publishers_choose_partitions_are_restored_clean(tmp_path: Path, capsys: Capture) -> None:
+    with running_server(redis_url=NO_REDIS, data_dir=tmp_path / "a", schedule="off") as server:
+        http = Http(server.url)
+        http.create("t", 2)
+        assert http.publish("t", {"value": "x", "key": KEYS[1], "partition": 0}, query="?acks=table").status == 200
+    place, root = str(tmp_path / "backups"), (tmp_path / "new").as_uri()
+    silt(capsys, "backup", "--data-dir", str(tmp_path / "a"), "--to", place, "--topic", "t")
+    dry = [*restore_arguments(place, root), "--dry-run"]
+    silt(capsys, *dry, code=3)
+    for restored in (dry, restore_arguments(place, root)):
+        [one] = silt(capsys, *restored, "--any-partition", "t")["restored"]
+        assert one["audit"]["verdict"] == "clean"
+    silt(capsys, *dry, "--any-partition", "absent", code=1)
+
+
+@pytest.mark.parametrize("place", ["gs://bucket/x", "s3a://bucket/x", "https://host/x", "abfss://x@y/z"])
+def test_a_place_that_is_no_folder_is_not_taken_for_one(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    created(open_store((tmp_path / "a" / names.LAKE_FOLDER).as_uri()))
+    monkeypatch.chdir(tmp_path)
+    here = ["--data-dir", str(tmp_path / "a")]
+    for arguments in (["backup", "--to", place], ["export", "--topic", "t", "--to", place]):
+        assert run([*arguments, *here]) == 1
+        assert "use file:///path or s3://bucket/prefix" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
 def test_restore_asks(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     created(open_store((tmp_path / "a" / names.LAKE_FOLDER).as_uri()))
     place = str(tmp_path / "backups")

@@ -145,6 +145,14 @@ def test_a_plain_delta_copy(http: Http, topic: str, tmp_path: Path, capsys: Capt
     assert "is a Delta table" in done(capsys, "import", "--topic", topic, str(to), status=1)["detail"]
 
 
+def test_nothing_is_exported_among_the_topics(http: Http, topic: str, tmp_path: Path, capsys: Capture) -> None:
+    table: str = http.get(f"/v1/topics/{topic}").json["table_uri"]
+    for place in (f"{table}-copy", table, table.rpartition("/")[0]):
+        refused = done(capsys, "export", "--topic", topic, "--to", place, "--format", "delta", status=1)
+        assert "only topics may lie" in refused["detail"]
+    assert not Path(urlsplit(f"{table}-copy").path).exists()
+
+
 def test_a_range_and_a_dry_run(http: Http, topic: str, tmp_path: Path, capsys: Capture) -> None:
     to = str(tmp_path / "out")
     command = ("export", "--topic", topic, "--to", to, "--partition", "1", "--from", "2", "--until", "5")
