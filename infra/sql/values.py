@@ -36,8 +36,8 @@ def _value(scalar: Any) -> Any:
         return _time(scalar.value, kind)
 
 
-def _time(number: int, kind: pa.DataType) -> str:
+def _time(number: int, kind: Any) -> str:
     if abs(number) in _INFINITE:
         return "-" * (number < 0) + _INFINITE[abs(number)]
-    unit = "D" if pa.types.is_date(kind) else kind.unit
+    unit: Any = "D" if pa.types.is_date(kind) else kind.unit
     return str(np.datetime64(number, unit)) + "Z" * (getattr(kind, "tz", None) is not None)
