@@ -1,6 +1,6 @@
 """The topics that a job works on, and how Spark names what they have stored."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -12,6 +12,7 @@ from siltlog.infra.errors import ConfigError, SiltlogError, UnknownTopic, proble
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.settings.suggestion import did_you_mean
 from siltlog.infra.store.store import ObjectStore, open_store
+from siltlog.infra.table.opening import load
 from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.infra.table.table import TopicTable, topic_names
 
@@ -95,6 +96,16 @@ def _opened(store: ObjectStore, topic: str, clock: Clock, named: Sequence[str]) 
     if table.snapshot.deleted:
         return problem("unknown_topic", f"topic {topic!r} was deleted", topic=topic) if named else None
     return table
+
+
+def have_gone(store: ObjectStore, topic: str, paths: Iterable[str]) -> bool:
+    """Whether any of `paths`, of files that are relative to the topic's path, is no part of its table any more, and
+    deleted: who began to read it before `silt erase` took it out begins anew, and nothing is lost."""
+    try:
+        files = load(store, topic).snapshot.files
+    except UnknownTopic:
+        return False
+    return any(path not in files and store.size(f"{names.topic_path(topic)}/{path}") is None for path in paths)
 
 
 def spark_uri(store: ObjectStore, path: str) -> str:

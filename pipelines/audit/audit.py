@@ -23,7 +23,7 @@ from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.pipelines.audit.file import read_file
 from siltlog.pipelines.audit.findings import Expected, FileRead, Finding, cover, expected_of, lost_state, marks_of
 from siltlog.pipelines.audit.split_keys import SplitKeys
-from siltlog.pipelines.topics import chosen_topics, store_of
+from siltlog.pipelines.topics import chosen_topics, have_gone, store_of
 
 Progress = Callable[[str, int, int], None]
 """Called with the topic, the bytes done and the bytes planned."""
@@ -34,6 +34,9 @@ FINDINGS_MAX = 1_000
 """Findings of one topic that are told one by one; the others are counted."""
 READS_AT_ONCE_MAX = 8
 BATCH_FILES = 1_000
+TRIES_MAX = 5
+"""How often a topic is read again because files have gone since its table was looked at."""
+_LACKING = ("missing_file", "damaged_file")
 """How many files are handed to the readers at a time."""
 
 
@@ -90,13 +93,20 @@ def audit_topics(
         report = AuditReport(topic, dry_run)
         started = clock.monotonic()
         try:
-            known = known_ends(store, topic)
-            snapshot = load(store, topic).snapshot
+            for _ in range(TRIES_MAX):
+                report = AuditReport(topic, dry_run)
+                known = known_ends(store, topic)
+                snapshot = load(store, topic).snapshot
+                if snapshot.deleted:
+                    break
+                audit(store, topic, snapshot, report, known, keys=topic not in any_partition, progress=progress)
+                lacking = [found.path for found in report.findings if found.kind in _LACKING and found.path]
+                if not (lacking and have_gone(store, topic, lacking)):
+                    break
             if snapshot.deleted:
                 if not topics:
                     continue
                 raise problem("unknown_topic", f"topic {topic!r} was deleted", topic=topic)
-            audit(store, topic, snapshot, report, known, keys=topic not in any_partition, progress=progress)
         except UnknownTopic as error:
             lost = None if report.version is not None else _without_log(store, topic)
             if lost is not None:

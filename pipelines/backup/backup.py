@@ -13,7 +13,7 @@ import msgspec
 
 from siltlog.infra import delta_names, names
 from siltlog.infra.clock import Clock, SystemClock, format_us
-from siltlog.infra.errors import SiltlogError, UnknownTopic, problem
+from siltlog.infra.errors import CorruptData, SiltlogError, UnknownTopic, problem
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.checksum import crc32c
 from siltlog.infra.store.once import put_once
@@ -26,7 +26,7 @@ from siltlog.pipelines.backup.access import back_up_access
 from siltlog.pipelines.backup.copying import Copy, copy_all, left_to_copy
 from siltlog.pipelines.backup.format import FORMAT, Manifest, TopicBackup, TopicEntry, encoded, totals
 from siltlog.pipelines.backup.pruning import Pruned, prune, remove_cut_short
-from siltlog.pipelines.topics import chosen_topics, other_store, store_of
+from siltlog.pipelines.topics import chosen_topics, have_gone, other_store, store_of
 
 Progress = Callable[[str, int, int], None]
 """Called with the topic, the bytes done and the bytes planned."""
@@ -130,7 +130,7 @@ def backup_topics(
             if report.topic in pinned:
                 copies = _planned(target, pinned[report.topic].snapshot, report)
                 if target is not None and not dry_run:
-                    entries.append(_back_up(store, target, backup_id, pinned[report.topic], copies, report, progress))
+                    entries.append(_backed_up(store, target, backup_id, pinned, copies, report, progress))
         except SiltlogError as error:
             report.error = error
         report.seconds = clock.monotonic() - started
@@ -244,6 +244,30 @@ def _planned(target: ObjectStore | None, snapshot: TableSnapshot, report: TopicB
     copies = left_to_copy(every, there)
     report.copied_files, report.copied_bytes = len(copies), sum(copy.size_bytes for copy in copies)
     return copies
+
+
+def _backed_up(
+    store: ObjectStore,
+    target: ObjectStore,
+    backup_id: str,
+    pinned: dict[str, _Pinned],
+    copies: list[Copy],
+    report: TopicBackupReport,
+    progress: Progress | None,
+) -> TopicEntry:
+    """Looks at the table again where files have gone since. A newer one is never behind the groups that read it."""
+    topic = report.topic
+    for _ in range(PINS_MAX):
+        try:
+            return _back_up(store, target, backup_id, pinned[topic], copies, report, progress)
+        except CorruptData:
+            if not have_gone(store, topic, pinned[topic].snapshot.files):
+                raise
+        pinned[topic] = _pin(store, target, topic, backup_id)
+        if pinned[topic].snapshot.deleted:
+            raise problem("unknown_topic", f"topic {topic!r} was deleted", topic=topic)
+        copies = _planned(target, pinned[topic].snapshot, report)
+    return _back_up(store, target, backup_id, pinned[topic], copies, report, progress)
 
 
 def _back_up(

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
+from siltlog.infra import names
 from siltlog.infra.clock import Clock, SystemClock
-from siltlog.infra.errors import SiltlogError
+from siltlog.infra.errors import CorruptData, SiltlogError
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.data_file import DataFile
@@ -21,7 +22,7 @@ from siltlog.pipelines.compaction.keys_plan import compacts_keys, may_be_due
 from siltlog.pipelines.compaction.plan import LIVE_FILES_MAX, Chunk, CompactionPlan, Limits, plan
 from siltlog.pipelines.compaction.rewriting import run_chunk
 from siltlog.pipelines.spark.session import has_ended, spark_session
-from siltlog.pipelines.topics import open_each, store_of
+from siltlog.pipelines.topics import have_gone, open_each, store_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -167,17 +168,29 @@ def compact(
     """
     started = clock.monotonic()
     report = _report(table.topic, table.snapshot, dry_run=False)
-    try:
-        if compacts_keys(table.snapshot.config):
-            _merge(spark, store, table, report, clock, progress, limits, keys_next=True)
-            _compact_keys(spark, store, table, report, clock, limits)
-        _merge(spark, store, table, report, clock, progress, limits)
-    except SiltlogError as error:
-        report.error = error
+    for tries_left in reversed(range(ROUNDS_MAX)):
+        try:
+            if compacts_keys(table.snapshot.config):
+                _merge(spark, store, table, report, clock, progress, limits, keys_next=True)
+                _compact_keys(spark, store, table, report, clock, limits)
+            _merge(spark, store, table, report, clock, progress, limits)
+            break
+        except SiltlogError as error:
+            if tries_left and _was_erased(store, table.topic, error):
+                report.raced_chunks += 1
+                continue
+            report.error = error
+            break
     report.version = table.snapshot.version
     report.files_after, report.bytes_after = len(table.snapshot.files), _size(table.snapshot)
     report.seconds = clock.monotonic() - started
     return report
+
+
+def _was_erased(store: ObjectStore, topic: str, error: SiltlogError) -> bool:
+    """Whether it is about a file that was planned for and has gone since."""
+    path = str(error.members.get("path", "")).removeprefix(f"{names.topic_path(topic)}/")
+    return isinstance(error, CorruptData) and bool(path) and have_gone(store, topic, [path])
 
 
 def _merge(

@@ -272,6 +272,25 @@ def test_a_flipped_bit_and_a_file_cut_short(place: Place, where: str) -> None:
     assert "\n" not in finding.detail
 
 
+@pytest.mark.rule("ER6")
+def test_what_was_erased_meanwhile_is_not_missing(place: Place) -> None:
+    """`silt erase` writes files anew without the key, and deletes those that had it at once."""
+    writer = filled(place[1])
+    gone = [some_file(writer, 1, index) for index in (1, 2)]
+
+    def erase(*_: Any) -> None:
+        if gone:
+            file = gone.pop()
+            exchange(writer, file, written(writer, placed(file.first_offset, 10, 1, PARTITIONS), 1))
+            place[1].delete(path_of(place[1], file))
+
+    report = audited(place, progress=erase)
+    assert not gone
+    assert report.clean, report.findings
+    assert report.version == writer.table.refresh().version
+    assert (report.files, report.rows) == (6, 60)
+
+
 @pytest.mark.parametrize("name", ["rows", "first_offset", "last_offset", "min_timestamp_us", "max_timestamp_us"])
 def test_statistics_that_are_not_true(place: Place, name: str) -> None:
     writer = filled(place[1])

@@ -22,7 +22,7 @@ from siltlog.infra.records import StoredOffset
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.local import PENDING_PREFIX, LocalStore
 from siltlog.infra.store.store import ObjectStore, open_store
-from siltlog.infra.table.data_file import read_data_file
+from siltlog.infra.table.data_file import read_data_file, write_data_file
 from siltlog.infra.table.entries import JOB_MS_MAX
 from siltlog.infra.table.log_start import move_starts, start_move
 from siltlog.infra.table.table import TopicTable
@@ -589,3 +589,39 @@ def test_killed_anywhere_and_run_again_it_comes_to_the_same(local: World, step: 
     found = newest_offsets(local.store("new"))[f"g/{topic_id}/0"]
     assert found is not None and found.offset == 30
     assert all(report.clean for report in audit_topics(local.settings("new")))
+
+
+def erased(writer: TopicWriter, partition: int = 1) -> None:
+    """Does to a file what `silt erase` does: another takes its place, and it is deleted at once."""
+    table = writer.table
+    [file, *_] = table.refresh().files_of(partition)
+    records = read_data_file(writer.store, writer.topic, file, columns=FILE_SCHEMA.names)
+    put = write_data_file(writer.store, writer.topic, partition, records, compression="zstd", now_ms=0)
+    table.rewrite(table.snapshot.version, [file], [put], new_id())
+    writer.store.delete(f"{names.topic_path(writer.topic)}/{file.path}")
+
+
+@pytest.mark.rule("ER6")
+def test_what_was_erased_meanwhile_is_not_missed(local: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = filled(local.store("lake"))
+    copy_all, left = backup_module.copy_all, [1]
+
+    def copied(*arguments: Any) -> None:
+        if left:
+            erased(writer, left.pop())
+        copy_all(*arguments)
+
+    monkeypatch.setattr(backup_module, "copy_all", copied)
+    [report] = local.backup().topics
+    assert (report.error, left) == (None, [])
+    assert report.version == writer.table.refresh().version
+    [restored] = local.restore("new").topics
+    assert restored.audit is not None and restored.audit.clean
+
+
+def test_what_is_missing_is_not_taken_for_erased(local: World) -> None:
+    writer = filled(local.store("lake"))
+    [file, *_] = writer.table.refresh().files_of(1)
+    writer.store.delete(f"{names.topic_path(writer.topic)}/{file.path}")
+    [report] = local.backup().topics
+    assert isinstance(report.error, CorruptData)

@@ -17,7 +17,13 @@ from siltlog.infra.columns import FILE_SCHEMA, TABLE_SCHEMA
 from siltlog.infra.errors import CorruptData
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.store import ObjectStore
-from siltlog.infra.table.data_file import DICTIONARY_COLUMNS, STATISTICS_COLUMNS, DataFile, read_data_file
+from siltlog.infra.table.data_file import (
+    DICTIONARY_COLUMNS,
+    STATISTICS_COLUMNS,
+    DataFile,
+    read_data_file,
+    write_data_file,
+)
 from siltlog.infra.table.table import TopicTable
 from siltlog.pipelines.compaction import compact as job
 from siltlog.pipelines.compaction import rewriting
@@ -65,6 +71,34 @@ def test_small_files_become_one_and_no_record_changes(spark: Any, topic: TopicWr
     assert report.bytes_after == report.written_bytes
     assert stored(topic.store, topic.table) == before
     assert plan_of(topic.table.refresh(), CLOCK).chunks == ()
+
+
+@pytest.mark.rule("ER6")
+def test_files_that_were_erased_meanwhile_are_planned_anew(
+    spark: Any, topic: TopicWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`silt erase` deletes a file at once, when another has taken its place."""
+    before = stored(topic.store, topic.table)
+    write, left = rewriting.write_merged, [1, 0]
+
+    def overtaken(*arguments: Any) -> None:
+        if left:
+            erased(topic.store, reopened(topic), left.pop())
+        write(*arguments)
+
+    monkeypatch.setattr(rewriting, "write_merged", overtaken)
+    report = compact(spark, topic.store, topic.table, CLOCK)
+    assert (report.error, left) == (None, [])
+    assert (report.files_after, report.raced_chunks) == (2, 2)
+    assert stored(topic.store, topic.table) == before
+
+
+def erased(store: ObjectStore, table: TopicTable, partition: int) -> None:
+    [file, *_] = table.snapshot.files_of(partition)
+    records = read_data_file(store, TOPIC, file, columns=FILE_SCHEMA.names)
+    put = write_data_file(store, TOPIC, partition, records, compression="zstd", now_ms=0)
+    table.rewrite(table.snapshot.version, [file], [put], str(uuid.uuid4()))
+    store.delete(f"{names.topic_path(TOPIC)}/{file.path}")
 
 
 def test_merges_of_one_partition_are_files_of_their_own(spark: Any, store: ObjectStore) -> None:
