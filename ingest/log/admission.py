@@ -97,7 +97,7 @@ class Admission:
         self.producers_bytes_max = wal.state_bytes_max * PRODUCERS_STATE_PART
         """What producers of all topics may take of the WAL's state."""
         self._keys_bytes_max = wal.state_bytes_max * KEYS_STATE_PART
-        self.topics_bytes_max = int(wal.state_room - self._producers_bytes_max - self._keys_bytes_max)
+        self.topics_bytes_max = int(wal.state_room - self.producers_bytes_max - self._keys_bytes_max)
         """What topics may take of the WAL's state: beside all of that any submit has room in a segment."""
         self._wal_drained = DrainRate(clock.monotonic())
         """The rate at which bytes of the WAL are recycled."""
