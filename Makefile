@@ -59,8 +59,8 @@ pictures: $(PACKAGES) ## Take the pictures of docs/page.md anew, with Chromium (
 	@PYTHONPATH=tests/rigs $(BIN)/python tests/rigs/page_pictures.py $(or $(ARGS),docs/pictures)
 
 # Where the environment forbids bytecode, each of the hundreds of servers would compile all it imports.
-test: java $(JARS) ## Run the tests, four files at a time (ARGS="-k wal" for some; those of a path with its slow ones)
-	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+test: java $(JARS) ## Run the tests, five files at a time (ARGS="-k wal" for some; those of a path with its slow ones)
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-slow: java $(JARS) ## Run the tests that take long: jobs of Spark that are killed, several nodes, whole pages of docs/
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m slow $(ARGS)

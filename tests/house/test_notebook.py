@@ -132,6 +132,7 @@ def test_an_interrupt_leaves_nothing(
     assert path.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_notebook_that_fails_or_leaks_is_left_as_it_was(
     folder: Path, start: Callable[[Path], "subprocess.Popen[str]"]
 ) -> None:

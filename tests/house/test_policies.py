@@ -323,6 +323,7 @@ def test_a_server_tells_of_a_permission_that_is_missing_and_goes_on_with_it(
     assert server.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_server_tells_of_a_clock_that_is_wrong_and_goes_on_once_it_is_set(
     server: ServerProcess, server_policy: Policed, place: Place
 ) -> None:

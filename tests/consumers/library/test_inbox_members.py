@@ -50,6 +50,7 @@ def poll_all(consumer: Consumer, count: int) -> list[int]:
     return sorted(seen)
 
 
+@pytest.mark.slow
 def test_a_static_member_comes_back_and_nothing_moves(url: str, topic: str) -> None:
     publish(url, topic, 0, 40)
     events: list[str] = []

@@ -504,6 +504,7 @@ def test_a_session_timeout_that_the_server_does_not_give_is_refused(calls: Http,
     assert "this server takes 100 to 3000000 (SILT_SESSION_TIMEOUT_MS_MIN" in said[-1]["detail"]
 
 
+@pytest.mark.slow
 def test_a_lost_connection_has_its_session_timeout(calls: Http, topic: str, group: str) -> None:
     with talking(calls.url, group_path(group, topic, "&session_timeout_ms=6000")) as ws:
         ws.hear("assigned")

@@ -146,6 +146,7 @@ async def test_one_whose_machine_refuses_connections_is_lost_before_its_lease_ha
     await a.membership.end()
 
 
+@pytest.mark.slow
 @on_loop
 async def test_nodes_join_and_do_what_they_are_asked_for(store: ObjectStore) -> None:
     nodes = {name: Node(store, name) for name in ("a", "b", "c")}

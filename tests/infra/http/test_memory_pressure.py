@@ -267,6 +267,7 @@ def test_many_large_bodies_at_once_never_take_more_than_their_bound(http: Http, 
     until_quiet(http)
 
 
+@pytest.mark.slow
 @pytest.mark.rule("P6")
 def test_who_does_not_read_is_cut_off_and_costs_little(http: Http, server: ServerProcess) -> None:
     """Each asks for megabytes and takes none."""

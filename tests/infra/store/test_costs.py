@@ -77,6 +77,7 @@ def test_a_flush_asks_what_is_reckoned(counted: CountedS3, s3_server: S3Server, 
     assert seen.requests.reads - earlier.requests.reads == pytest.approx(found.reads, rel=2 * NEAR)
 
 
+@pytest.mark.slow
 @pytest.mark.s3
 @pytest.mark.rule("F8")
 def test_a_server_keeps_to_its_budget(counted: CountedS3, s3_server: S3Server, tmp_path: Path) -> None:

@@ -235,6 +235,7 @@ def expiring(world: World) -> dict[str, Callable[[], Any]]:
     return {how: waiting(call) for how, call in calls.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.rule("A35")
 @pytest.mark.parametrize("how", STREAMS)
 def test_a_stream_ends_with_its_credential(expiring: dict[str, Callable[[], Any]], how: str) -> None:

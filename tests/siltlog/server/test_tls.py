@@ -371,6 +371,7 @@ def descriptors(server: ServerProcess) -> int:
     return sum(1 for _ in Path(f"/proc/{server.pid}/fd").iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.rule("A21")
 def test_a_handshake_that_stands_still_is_ended(shared: Made, server: ServerProcess) -> None:
     with Http(server.url).connect() as half:

@@ -19,6 +19,7 @@ def ask(connection: socket.socket, path: str, token: str = "") -> bytes:
     return exchange(connection, f"GET {path} HTTP/1.1\nHost: localhost{field}")
 
 
+@pytest.mark.slow
 @pytest.mark.rule("A47")
 @pytest.mark.timeout(90)
 def test_they_get_half_of_the_places_and_ten_seconds() -> None:
@@ -50,6 +51,7 @@ def test_they_get_half_of_the_places_and_ten_seconds() -> None:
         assert b" 200 " in ask(connect(), "/v1/topics", token)
 
 
+@pytest.mark.slow
 @pytest.mark.rule("A47")
 @pytest.mark.timeout(90)
 def test_what_is_not_whole_keeps_no_place_and_probes_are_answered_meanwhile() -> None:
@@ -69,6 +71,7 @@ def test_what_is_not_whole_keeps_no_place_and_probes_are_answered_meanwhile() ->
         assert time.monotonic() - begun < STRANGER_SECONDS + 20
 
 
+@pytest.mark.slow
 def test_where_nobody_is_asked_all_places_are_everybodys() -> None:
     with running_server(connections_max=8, redis_url=NO_REDIS) as server, ExitStack() as stack:
         http = Http(server.url)

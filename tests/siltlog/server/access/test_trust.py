@@ -97,6 +97,7 @@ def test_what_is_no_token_for_this_server_opens_nothing(fresh: Secured, idp: Ide
     assert As(fresh.server.url, idp.token(jti="fresh")).publish("orders", RECORD).status == 200
 
 
+@pytest.mark.slow
 @pytest.mark.rule("A12")
 def test_a_token_ends_on_a_connection_that_is_kept(secured: Secured, idp: IdentityProvider) -> None:
     parts = urlsplit(secured.server.url)
@@ -117,6 +118,7 @@ def test_a_token_ends_on_a_connection_that_is_kept(secured: Secured, idp: Identi
     assert answers == sorted(answers)
 
 
+@pytest.mark.slow
 @pytest.mark.rule("A5")
 def test_a_stream_ends_with_its_token(secured: Secured, idp: IdentityProvider) -> None:
     token = idp.token("zoe", seconds=10 - SKEW_SECONDS, groups=["analysts"])
@@ -127,6 +129,7 @@ def test_a_stream_ends_with_its_token(secured: Secured, idp: IdentityProvider) -
         assert event is not None and event.data["error_code"] == "unauthenticated"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.rule("A13", "A14")
 def test_keys_change_and_the_provider_goes_away_while_it_serves() -> None:

@@ -73,6 +73,7 @@ def test_a_drained_server_refuses_publishes_alone_until_that_is_taken_back(tmp_p
         assert Http(server.url).publish("orders", {"value": "c"}).status == 200
 
 
+@pytest.mark.slow
 def test_the_command_waits_until_all_is_in_tables(tmp_path: Path, capsys: Capture) -> None:
     def said() -> Any:
         return json.loads(capsys.readouterr().out)

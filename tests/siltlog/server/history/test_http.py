@@ -41,6 +41,7 @@ def history(http: Http, more: str = "", series: str = ",".join(NAMES)) -> dict[s
     return found
 
 
+@pytest.mark.slow
 def test_what_was_published_is_seen_by_topic_and_in_all(http: Http) -> None:
     found = history(http, series="silt_records_total,silt_ack_seconds")
     assert found["step_ms"] == 10_000
@@ -109,6 +110,7 @@ def test_more_values_than_a_reply_should_have_are_refused() -> None:
     assert told(VALUES_MAX // 100, 100) == VALUES_MAX // 100
 
 
+@pytest.mark.slow
 def test_who_may_see_a_topic_sees_its_series_and_no_other() -> None:
     with secured_server(flush_ms=100) as server:
         for topic in ("mine-1", "other-1"):

@@ -96,6 +96,7 @@ def whole(nodes: Nodes, more: str = "", series: str = "silt_records_total,silt_r
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.rule("MH4")
 def test_any_node_tells_of_all_and_names_who_is_silent(tmp_path: Path) -> None:
     with cluster(tmp_path, 2, lease_ms=STEADY_MS) as nodes:
@@ -125,6 +126,7 @@ def test_any_node_tells_of_all_and_names_who_is_silent(tmp_path: Path) -> None:
         nodes.until(lambda: history(http)["complete"], "the other answers again")
 
 
+@pytest.mark.slow
 @pytest.mark.rule("MH4")
 def test_a_caller_is_told_of_what_he_may_see_on_all_nodes(tmp_path: Path) -> None:
     with secured_cluster(tmp_path, 2) as secured:
