@@ -1,5 +1,6 @@
 """A consumer with `assign=`, against a server in this process that can be cut off."""
 
+import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -242,6 +243,19 @@ def test_closing_ends_a_call_that_goes_on_trying(server: FakeServer) -> None:
 def test_bad_options_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(errors.ConfigError):
         Consumer("http://127.0.0.1:1", **options)
+
+
+def test_what_was_handed_out_is_freed_without_a_collection_of_garbage(server: FakeServer) -> None:
+    def holders(record: Any) -> list[Any]:
+        return [one for one in gc.get_referrers(record) if isinstance(one, list)]
+
+    with Consumer(server.url, assign=ALL) as consumer:
+        gc.disable()
+        try:
+            [record, *_] = consumer.poll(timeout_ms=60_000)
+            assert not holders(record)
+        finally:
+            gc.enable()
 
 
 def test_what_is_no_partition_is_refused_by_name(server: FakeServer) -> None:
