@@ -37,7 +37,6 @@ from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.cluster_id import journal_root_id, mark_shared
 from siltlog.infra.store.probe import check_shared_root
 from siltlog.infra.store.store import ObjectStore, open_store
-from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.infra.table.table import TopicTable, topic_names
 from siltlog.ingest.log.log import Log
 
@@ -191,10 +190,9 @@ def _found_before(store: ObjectStore, clock: Clock) -> Found:
     view = taken(store, newest_view(0))
     if view is not None and not view.dissolved:
         return NOTHING_FOUND
-    read = _snapshots(store, clock, topic_names(store), patient=False)
-    terms = [epoch >> TERM_SHIFT for snapshot in read.values() for epoch in snapshot.epochs.values()]
-    topics = {name: snapshot.topic_id for name, snapshot in read.items() if not snapshot.deleted}
-    return Found(topics, max(terms, default=0))
+    tables = _tables_of(store, clock, topic_names(store), patient=False)
+    topics = {name: table.topic_id for name, table in tables.items() if table.topic_id}
+    return Found(topics, max((table.term for table in tables.values()), default=0))
 
 
 def _tables(clock: Clock, known: Collection[str], again: Collection[str]) -> Callable[[ObjectStore], dict[str, str]]:
@@ -203,29 +201,40 @@ def _tables(clock: Clock, known: Collection[str], again: Collection[str]) -> Cal
 
     def ids(store: ObjectStore) -> dict[str, str]:
         listed = topic_names(store)
-        read = _snapshots(store, clock, [name for name in listed if name not in known or name in again], patient=True)
+        tables = _tables_of(store, clock, [name for name in listed if name not in known or name in again], patient=True)
         gone = dict.fromkeys(set(again) - set(listed), "")
-        return gone | {name: "" if snapshot.deleted else snapshot.topic_id for name, snapshot in read.items()}
+        return gone | {name: table.topic_id for name, table in tables.items()}
 
     return ids
 
 
-def _snapshots(store: ObjectStore, clock: Clock, topics: Sequence[str], *, patient: bool) -> dict[str, TableSnapshot]:
+class _Table(NamedTuple):
+    """What is kept of a table that was read: all files of all tables would not fit in memory."""
+
+    topic_id: str
+    """Empty where the topic was deleted."""
+    term: int
+    """The highest that an epoch has."""
+
+
+def _tables_of(store: ObjectStore, clock: Clock, topics: Sequence[str], *, patient: bool) -> dict[str, _Table]:
     """Reads the tables of topics, by name. One that is damaged must not keep the others from being found; so it is with
     one that the store does not show now where that can wait."""
 
-    def snapshot(name: str) -> TableSnapshot | None:
+    def table(name: str) -> _Table | None:
         try:
-            return TopicTable.open(store, name, clock).snapshot
+            snapshot = TopicTable.open(store, name, clock).snapshot
         except Unavailable:
             if not patient:
                 raise
             return None
         except SiltlogError:
             return None  # it is being made, or damaged
+        term = max((epoch >> TERM_SHIFT for epoch in snapshot.epochs.values()), default=0)
+        return _Table("" if snapshot.deleted else snapshot.topic_id, term)
 
     with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
-        read = dict(zip(topics, pool.map(snapshot, topics), strict=True))
+        read = dict(zip(topics, pool.map(table, topics), strict=True))
     return {name: found for name, found in read.items() if found is not None}
 
 
