@@ -278,6 +278,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return wheel
 
 
+@pytest.mark.slow
 def test_a_wheel_of_this_tree_begins_a_server_that_serves(tmp_path: Path, built: Path) -> None:
     """All is real but for uv, which installs no dependencies."""
     machine = bare(tmp_path)

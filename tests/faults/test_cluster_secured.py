@@ -320,6 +320,7 @@ def _kafka_admin(secured: SecuredNodes, address: str, token: str) -> AdminClient
     return AdminClient({**own, **login, "log_level": 0})
 
 
+@pytest.mark.slow
 @pytest.mark.rule("CM12")
 def test_names_that_differ_only_by_case_are_of_one_topic_whichever_nodes_make_them(secured: SecuredNodes) -> None:
     names_made = ["Orders", "orders"]
@@ -608,6 +609,7 @@ def test_a_right_that_was_taken_away_is_gone_on_every_node_within_a_second(secur
 
 
 # --- owners that change: last, as a node is gone after it ---------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.rule("CR6")
 def test_moves_a_drain_and_a_death_need_nothing_of_who_has_a_key(secured: SecuredNodes, team: Team) -> None:
     topic, nodes = TOPICS[0], secured.nodes

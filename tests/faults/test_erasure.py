@@ -59,6 +59,7 @@ def publish(http: Http, topic: str, first: int, count: int = 30, acks: str = "wa
     assert reply.status == 200, reply
 
 
+@pytest.mark.slow
 @pytest.mark.rule("ER5")
 def test_nothing_below_the_root_and_the_data_directory_has_the_key_any_more(tmp_path: Path, capsys: Capture) -> None:
     data_dir = tmp_path / "data"
@@ -199,6 +200,7 @@ def test_objects_of_the_journal_go_too(tmp_path: Path, capsys: Capture) -> None:
         assert len(http.read("orders")) == 60
 
 
+@pytest.mark.slow
 def test_what_no_server_let_go_of_is_named(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(erase_module, "READERS_S", 0.1)
     data_dir = tmp_path / "data"
@@ -217,6 +219,7 @@ def test_what_no_server_let_go_of_is_named(tmp_path: Path, capsys: Capture, monk
     server.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.rule("ER5")
 def test_every_node_of_a_cluster_lets_go_of_it(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch

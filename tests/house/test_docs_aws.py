@@ -21,6 +21,7 @@ def section(title: str) -> str:
     return found[1]
 
 
+@pytest.mark.slow
 @pytest.mark.s3
 def test_the_first_key_and_the_first_record(
     tmp_path: Path, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch

@@ -205,6 +205,7 @@ def test_system_topics_are_read_and_nothing_else(server: ServerProcess, topic: s
     assert http.read(names.OFFSETS_TOPIC)[: len(records)] == records
 
 
+@pytest.mark.slow
 def test_lag_is_shown_to_prometheus(server: ServerProcess, topic: str) -> None:
     http = Http(server.url)
     with Admin(server.url) as admin:

@@ -268,6 +268,7 @@ def own_server() -> Iterator[ServerProcess]:
         yield server
 
 
+@pytest.mark.slow
 def test_a_tail_goes_on_over_a_restart_and_streams_end_with_the_server(own_server: ServerProcess) -> None:
     http = Http(own_server.url)
     http.create("restart", 2)
@@ -334,6 +335,7 @@ def test_a_crowded_server_asks_browsers_to_come_back(own_server: ServerProcess) 
             connection.close()
 
 
+@pytest.mark.slow
 def test_many_that_take_nothing_leave_room_for_others() -> None:
     """All of them together have the memory of all requests, and who stands still in it is ended."""
     slow_ones = 16

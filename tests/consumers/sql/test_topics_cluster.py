@@ -76,6 +76,7 @@ def test_any_node_answers_with_the_head_of_the_owner(tmp_path: Path) -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_what_only_an_owner_has_that_is_gone_is_said_to_be_missing(tmp_path: Path) -> None:
     async def test() -> None:
         async with half_in_the_table(tmp_path) as (_, b):

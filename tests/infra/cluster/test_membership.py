@@ -130,6 +130,7 @@ def test_who_stands_still_is_lost_as_soon_as_its_lease_has_ended_and_is_looked_a
     assert a.rest_s > 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.rule("CM14")
 @on_loop
 async def test_one_whose_machine_refuses_connections_is_lost_before_its_lease_has_ended(store: ObjectStore) -> None:
@@ -173,6 +174,7 @@ async def test_nodes_join_and_do_what_they_are_asked_for(store: ObjectStore) -> 
     assert [node.fatal for node in nodes.values()] == [[], [], []]
 
 
+@pytest.mark.slow
 @on_loop
 async def test_who_leaves_is_waited_for_by_nobody(store: ObjectStore) -> None:
     nodes = {name: Node(store, name) for name in ("a", "b")}

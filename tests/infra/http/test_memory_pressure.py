@@ -154,6 +154,7 @@ def test_a_flood_of_connections_leaves_the_open_ones_alone(http: Http) -> None:
     until_quiet(http)
 
 
+@pytest.mark.slow
 @pytest.mark.rule("P2")
 def test_a_request_head_that_never_ends(http: Http) -> None:
     with http.connect() as slow, http.connect() as large:

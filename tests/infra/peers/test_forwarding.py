@@ -89,6 +89,7 @@ def test_a_request_makes_one_hop(key: bytes) -> None:
     run(test())
 
 
+@pytest.mark.slow
 @pytest.mark.rule("CR4")
 def test_an_address_that_leads_back_or_to_another_node_is_no_loop() -> None:
     async def test() -> None:

@@ -10,6 +10,7 @@ from siltlog.infra.sql.identifiers import parts_of, place_before_quoting, quoted
 _NAME = st.text(st.characters(codec="utf-8", exclude_characters="\0`"), min_size=1, max_size=12)
 
 
+@pytest.mark.slow
 @given(st.lists(_NAME, min_size=1, max_size=2), st.sampled_from(("", " AS x", " tablesample 10%")))
 def test_what_duckdb_says_of_a_table_has_its_name(parts: list[str], rest: str) -> None:
     sql = f"SELECT * FROM {'.'.join(map(quoted, parts))}{rest}"

@@ -32,6 +32,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     return open_store(server.root_uri(f"probe/{tmp_path.name}"), s3_endpoint=server.endpoint)
 
 
+@pytest.mark.slow
 @pytest.mark.rule("CS4")
 def test_a_store_with_one_winner_may_be_shared_and_nothing_is_left_there(store: ObjectStore) -> None:
     check_shared_root(store, "start-1")

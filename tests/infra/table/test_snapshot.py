@@ -59,6 +59,7 @@ class History:
         self.table.claim(dict.fromkeys(range(3), self.epoch), new_id())
 
 
+@pytest.mark.slow
 @given(steps)
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_incremental_and_fresh_snapshots_are_equal(

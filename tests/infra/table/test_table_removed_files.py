@@ -116,6 +116,7 @@ class Busy:
         return len(list(self.store.path(log_folder("t")).glob("*.json")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("removed_files_ms", [REMOVED_FILES_MS_MIN, REMOVED_FILES_MS_MAX])
 def test_days_of_a_busy_topic_leave_what_one_period_does(tmp_path: Path, removed_files_ms: int) -> None:
     store, clock = LocalStore(str(tmp_path)), Days()

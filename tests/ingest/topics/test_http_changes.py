@@ -358,6 +358,7 @@ def test_a_poll_of_all_partitions_goes_on_over_a_growth(http: Http, name: str) -
     assert [record["value"] for record in waiting[0].json["records"]] == ["2"]
 
 
+@pytest.mark.slow
 def test_what_was_changed_outlives_a_restart(tmp_path: Path) -> None:
     server = ServerProcess(tmp_path / "data", {"redis_url": "redis://127.0.0.1:1/0"})
     server.start()

@@ -188,6 +188,7 @@ def test_only_what_is_new_is_copied_and_each_backup_can_be_restored(local: World
         local.restore("earlier", at_us=first_us - 1)
 
 
+@pytest.mark.slow
 def test_of_old_backups_only_what_newer_ones_need_stays(world: World) -> None:
     store = world.store("lake")
     writer = filled(store)

@@ -113,6 +113,7 @@ def test_a_chunk_that_is_overtaken_ends_the_pass(
     assert 0 < topic.marks()[0] <= ran[1].files[0].first_offset
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("both_ways")
 @pytest.mark.rule("K8")
 def test_two_keys_with_one_hash_both_stay(spark: Any, store: ObjectStore) -> None:

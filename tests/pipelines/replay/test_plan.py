@@ -194,6 +194,7 @@ def test_headers_tell_where_a_record_was(headers: list[list[tuple[str, bytes | N
             assert found == own + [{"key": name, "value": value} for name, value in zip(ADDED, said, strict=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.rule("Y6")
 @pytest.mark.spark
 def test_a_condition_of_spark_sql(store: ObjectStore, spark: Any) -> None:

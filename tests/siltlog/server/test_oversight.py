@@ -174,6 +174,7 @@ def test_a_flood_of_refusals_is_a_few_records() -> None:
         assert faults_of(own.server.data_dir, own.admin) == []
 
 
+@pytest.mark.slow
 @pytest.mark.rule("A6")
 @pytest.mark.parametrize(("at", "is_there"), [("change", True), ("done", False)])
 def test_a_kill_leaves_the_intent(tmp_path: Path, at: str, is_there: bool) -> None:

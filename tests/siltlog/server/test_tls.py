@@ -148,6 +148,7 @@ def hears_the_end(http: Http, told: str) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_streams_and_web_sockets(shared: Made, server: ServerProcess) -> None:
     context = client_of(shared)
     http = Http(server.url, context)
@@ -245,6 +246,7 @@ def test_certificates_are_replaced_under_load_and_no_request_fails(shared: Made,
     assert http.end("loaded") == sum(done)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_what_changed_is_seen_without_being_told(shared: Made, server: ServerProcess) -> None:
     http = Http(server.url, client_of(shared))

@@ -174,6 +174,7 @@ def test_a_batch_that_was_begun_is_ended_as_it_was(http: Http, staging: Path) ->
     assert values(http, "spark-begun") == ["a", "b", "x" * 2000, "c"]
 
 
+@pytest.mark.slow
 @pytest.mark.rule("Q2")
 def test_a_driver_that_is_killed_while_it_publishes(http: Http, staging: Path) -> None:
     """Its batch is ended by the next with the same records, though the topic grew and the next has others."""

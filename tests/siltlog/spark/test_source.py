@@ -118,6 +118,7 @@ def test_a_batch_reads_the_table_and_the_head(session: Any, server: ServerProces
     assert numbers(reading(session, server, "batch", read="table")) == list(range(300))
 
 
+@pytest.mark.slow
 def test_a_batch_is_read_by_offsets_and_times(session: Any, server: ServerProcess, admin: Admin) -> None:
     admin.create_topic("ranges", 1)
     times = pa.array(range(1_767_225_600_000_000, 1_767_225_600_000_000 + 100 * 1_000_000, 1_000_000))
@@ -139,6 +140,7 @@ def test_a_batch_is_read_by_offsets_and_times(session: Any, server: ServerProces
         reading(session, server, "none").count()
 
 
+@pytest.mark.slow
 @pytest.mark.rule("Q1")
 def test_a_stream_goes_on_where_its_checkpoint_ends(
     session: Any, server: ServerProcess, admin: Admin, tmp_path: Path
@@ -277,6 +279,7 @@ def test_a_batch_is_written(session: Any, server: ServerProcess, admin: Admin) -
         frame.write.format("siltlog").option("url", server.url).mode("overwrite").save("written")
 
 
+@pytest.mark.slow
 def test_the_tables_stream(session: Any, server: ServerProcess, admin: Admin, tmp_path: Path) -> None:
     admin.create_topic("settled", 1)
     publish(server, "settled", 0, 10, acks="table")
@@ -306,6 +309,7 @@ def test_the_tables_stream(session: Any, server: ServerProcess, admin: Admin, tm
     assert sorted(found) == list(range(10)), "nothing of the new topic is taken for the old one's"
 
 
+@pytest.mark.slow
 @pytest.mark.rule("X8")
 def test_nothing_that_spark_keeps_or_shows_has_a_token(
     session: Any, server: ServerProcess, admin: Admin, tmp_path: Path, capfd: pytest.CaptureFixture[str]

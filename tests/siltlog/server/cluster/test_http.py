@@ -15,6 +15,7 @@ from siltlog.testing import running_server
 Capture = pytest.CaptureFixture[str]
 
 
+@pytest.mark.slow
 def test_a_node_tells_of_its_cluster_and_passes_on_what_it_is_asked_for(tmp_path: Path, capsys: Capture) -> None:
     with cluster(tmp_path, 1, lease_ms=10_000) as nodes:
         node = nodes["n1"]

@@ -98,6 +98,7 @@ def test_metrics_say_who_controls_and_what_came_to_whom(nodes: Nodes) -> None:
     assert all(one['silt_topics_let_go_total{outcome="lost"}'] == 0 for one in shown)
 
 
+@pytest.mark.slow
 def test_a_topic_that_was_made_can_be_used_where_it_was_made(nodes: Nodes) -> None:
     """Whichever of the nodes is to own it."""
     for number in range(4):
@@ -108,6 +109,7 @@ def test_a_topic_that_was_made_can_be_used_where_it_was_made(nodes: Nodes) -> No
             assert http.publish(topic, {"value": "1"}, query="?timeout_ms=25000").status == 200
 
 
+@pytest.mark.slow
 def test_a_topic_that_was_made_can_be_read_at_every_node_at_once(nodes: Nodes) -> None:
     here, there = calls(nodes)
     for number in range(8):
@@ -160,6 +162,7 @@ def test_clients_and_groups_do_not_notice_that_an_owner_is_killed(nodes: Nodes) 
         assert nodes.owner("t1") == survivor.name
 
 
+@pytest.mark.slow
 @pytest.mark.rule("CM5", "CR16")
 def test_a_node_with_another_secret_keeps_no_topics(tmp_path: Path) -> None:
     """The others call it as little as it calls them: what it owns only its own callers reach."""

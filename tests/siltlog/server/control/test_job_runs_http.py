@@ -105,6 +105,7 @@ def test_what_can_be_asked_for_is_what_a_schedule_may_have() -> None:
     assert sorted(name.removeprefix(SCHEDULE_PREFIX) for name in fields) == sorted(SCHEDULED)
 
 
+@pytest.mark.slow
 @pytest.mark.rule("H14")
 def test_a_job_runs_when_it_is_asked_for_as_at_its_time(tmp_path: Path, capsys: Capture) -> None:
     with seldom(tmp_path) as (server, http):
@@ -180,6 +181,7 @@ def test_who_asks_at_once_begins_one_run(tmp_path: Path) -> None:
         assert ended(http, stopped.json["run_id"])["trigger"] == "schedule"
 
 
+@pytest.mark.slow
 @pytest.mark.rule("H14")
 def test_a_run_that_a_stop_or_a_kill_cuts_short_is_found(
     tmp_path: Path, processes_in: Callable[[Path], list[str]]
@@ -289,6 +291,7 @@ def asked_and_runner(nodes: Nodes) -> tuple[ClusterNode, ClusterNode]:
     return nodes[other], nodes[runner]
 
 
+@pytest.mark.slow
 def test_any_node_is_asked_and_the_one_that_runs_the_schedule_runs_it(tmp_path: Path) -> None:
     with cluster(tmp_path, 2, lease_ms=STEADY_MS, **SELDOM) as nodes:
         asked, runner = asked_and_runner(nodes)

@@ -24,6 +24,7 @@ def segments(data_dir: Path) -> dict[str, bytes]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.rule("ER5")
 def test_the_write_ahead_log_goes_on_in_files_that_were_never_used(tmp_path: Path) -> None:
     with running_server(data_dir=tmp_path, flush_ms=3_600_000, wal_bytes_max=WAL_BYTES) as server:

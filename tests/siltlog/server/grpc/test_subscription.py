@@ -206,6 +206,7 @@ def test_call_by_call_it_is_the_same_group(both: tuple[Http, Client]) -> None:
     assert http.get("/v1/groups/g.called").json["members"] == []
 
 
+@pytest.mark.slow
 def test_who_takes_nothing_is_told_to_come_back_and_holds_up_nobody() -> None:
     # Longer than the quick one is held up on a busy machine.
     with served(request_timeout_ms=8_000) as (http, client, server):
@@ -242,6 +243,7 @@ def test_who_goes_while_something_is_sent_is_no_failure_of_the_server() -> None:
         assert "Traceback" not in server.log_path.read_text()
 
 
+@pytest.mark.slow
 def test_a_drain_ends_streams_and_a_server_that_starts_again_has_the_group() -> None:
     with served() as (http, client, server):
         http.create("again")

@@ -167,6 +167,7 @@ def test_transactions_are_refused_at_once(both: Both) -> None:
         sends.init_transactions(WAIT_SECONDS)
 
 
+@pytest.mark.slow
 @pytest.mark.rule("KF1")
 def test_records_are_rows_and_go_on_after_a_restart_from_the_table(tmp_path: Path) -> None:
     """A producer that lives through the restart goes on where it was."""
@@ -215,6 +216,7 @@ def test_sigkill_amid_an_idempotent_producer_loses_and_doubles_nothing(tmp_path:
         assert values == [b"%d" % number for number in range(3_000)]
 
 
+@pytest.mark.slow
 @pytest.mark.rule("KF7")
 def test_readers_go_on_past_the_offsets_that_a_take_over_left_out(tmp_path: Path) -> None:
     root = (tmp_path / "root").as_uri()

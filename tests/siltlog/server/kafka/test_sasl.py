@@ -165,6 +165,7 @@ def test_a_login_anew_by_another_mechanism_or_that_fails_ends_the_connection(
             assert tape.is_closed()
 
 
+@pytest.mark.slow
 def test_clients_log_in_by_tokens_and_renew_them(secured: Secured, idp: IdentityProvider) -> None:
     asked: list[str] = []
 

@@ -132,6 +132,7 @@ def test_a_group_is_shown_as_far_behind_as_it_is(http: Http) -> None:
         assert row["state"] in ("stable", "rebalancing")
 
 
+@pytest.mark.slow
 def test_dead_letters_failed_jobs_and_runs_are_told(http: Http) -> None:
     run = {
         "run_id": "0b9f6c1e-6a43-4c62-9a53-0e6f8f7f4c11",
@@ -159,6 +160,7 @@ def test_dead_letters_failed_jobs_and_runs_are_told(http: Http) -> None:
         assert by_kind["dead_letters"]["detail"].startswith("1 dead letter")
 
 
+@pytest.mark.slow
 def test_two_who_watch_share_each_snapshot_and_without_any_none_is_made(http: Http) -> None:
     until(lambda: metrics(http)["silt_live_viewers"] == 0)
     with ExitStack() as stack:

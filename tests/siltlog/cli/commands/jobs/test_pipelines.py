@@ -160,6 +160,7 @@ def test_what_is_installed_answers(data_dir: Path, capsys: Capture, monkeypatch:
     assert "Spark needs Java" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_server_answers_with_what_is_in_no_table_yet(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     with running_server(flush_ms=600_000, auto_create_partitions=1) as server, Producer(server.url) as producer:
         producer.send("events", {"n": 1}, key=b"\xff").result()

@@ -159,6 +159,7 @@ def test_export(capsys: Capture, topic: str, form: str, tmp_path: Path) -> None:
     assert file.read_text() == before and [one.name for one in tmp_path.iterdir()] == ["dead"]
 
 
+@pytest.mark.slow
 def test_what_was_purged_is_given_up_again(capsys: Capture, topic: str, server: ServerProcess) -> None:
     assert run(["dlq", "purge", topic, "--yes"]) == 0
     with Admin(server.url) as admin:

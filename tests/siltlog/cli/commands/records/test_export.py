@@ -335,6 +335,7 @@ def test_runs_are_kept(http: Http, topic: str, tmp_path: Path, capsys: Capture) 
     assert 'silt_job_runs_total{name="import",outcome="failed"}' in metrics
 
 
+@pytest.mark.slow
 @pytest.mark.s3
 def test_on_s3(s3_server: S3Server, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     root = s3_server.root_uri(f"export-{tmp_path.name}")

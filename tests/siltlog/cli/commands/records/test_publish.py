@@ -125,6 +125,7 @@ def test_a_file_is_published_once_and_again_when_that_is_said(
     assert f"{ROWS} records of {events} had been published by an earlier run" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.rule("I1")
 @pytest.mark.parametrize("keys", [["--key-from", "/user/name"], []], ids=["keyed", "keyless"])
 def test_killed_in_the_middle_and_run_again(
@@ -151,6 +152,7 @@ def test_parquet_goes_on_too(server: ServerProcess, http: Http, topic: str, tmp_
     assert_once_and_in_order(http, topic)
 
 
+@pytest.mark.slow
 @pytest.mark.rule("I3", "I4")
 def test_a_topic_that_grew_meanwhile(
     server: ServerProcess, http: Http, topic: str, events: Path, capsys: Capture

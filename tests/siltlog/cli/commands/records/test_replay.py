@@ -155,6 +155,7 @@ def http_root(http: Http) -> str:
     return uri.removeprefix("file://").removesuffix("/topics/flights")
 
 
+@pytest.mark.slow
 @pytest.mark.rule("Y3", "Y4")
 def test_who_goes_on_with_a_run_fences_who_is_still_at_it_also_when_the_target_grew(
     http: Http, flights: str, topic: str, capsys: Capture

@@ -320,6 +320,7 @@ CLASSIC = {"group_protocol": "classic", "session_timeout_ms": "3000", "heartbeat
 ASSIGNORS = "org.apache.kafka.clients.consumer"
 
 
+@pytest.mark.slow
 @pytest.mark.rule("KF13", "KF14")
 @pytest.mark.parametrize("assignor", ["RangeAssignor", "CooperativeStickyAssignor"])
 def test_a_member_of_java_takes_over(grouped: tuple[Http, str], assignor: str) -> None:
