@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 FLUSHES_AT_ONCE = 2
 IDLE_SECONDS = 0.25
 PAUSE_SECONDS_MIN = 0.02
+RECYCLE_SECONDS = 1.0
+"""How often it is looked, without a flush, whether segments can be given back."""
 CARRIED_PART_MAX = 0.5
 """A topic that has more than this part of the WAL's bytes is not carried forward: it would free too little."""
 
@@ -94,11 +96,15 @@ class Flusher:
         return not waiting
 
     async def _decide(self) -> None:
+        recycled_at = self._clock.monotonic()
         while True:
             try:
                 pause = self._start_due()
-                if self._log.admission.wal_is_tight():
-                    # What a start finds may be in tables already, and more than the log may take: no flush would come.
+                now = self._clock.monotonic()
+                if now - recycled_at >= RECYCLE_SECONDS:
+                    # No flush may come: what a start finds may be in tables already and more than the log may take, and
+                    # what producers claim is never flushed.
+                    recycled_at = now
                     await self._recycle()
             except Exception:
                 # Whatever it was, the other topics must go on being flushed.
@@ -244,7 +250,8 @@ class Flusher:
             return
         # How far the tables are must be known for as long as the records that show it are there.
         await self._log.group_commit.commit()
-        freed = await self._in_thread(self._log.wal.trim, self._log.topic_logs.table_offset)
+        # Not on the flushes' threads: those may wait for the store.
+        freed = await asyncio.to_thread(self._log.wal.trim, self._log.topic_logs.table_offset)
         if freed:
             self._log.admission.recycled(freed * self._log.wal.segment_bytes)
             self._logger.debug("segments recycled", segments=freed)
@@ -273,8 +280,6 @@ class Flusher:
                     await self.states.write(topic)
         except Fenced as error:
             self._close(topic, error)
-        # What producers claim takes room in the log as records do, and nothing of it is ever flushed.
-        await self._recycle()
         return True
 
     async def _see_files(self, topic: TopicLog) -> None:

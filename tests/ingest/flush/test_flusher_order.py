@@ -11,6 +11,7 @@ from log_rig import LOGGER, GatedDisk, body, running_log
 from siltlog.infra import names
 from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.table.table import TopicTable
+from siltlog.ingest.flush import flusher as flushing
 from siltlog.ingest.flush import refresh
 from siltlog.ingest.flush.flusher import Flusher
 from siltlog.ingest.flush.retries import Retries
@@ -99,7 +100,7 @@ def test_segments_that_hold_claims_alone_are_given_up_without_a_flush(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once they filled the log, nothing could be appended that a flush would follow."""
-    monkeypatch.setattr(refresh, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(flushing, "RECYCLE_SECONDS", 0.01)
     name = "x" * 190
 
     async def run() -> None:
