@@ -59,17 +59,37 @@ def publish_until(wire: Wire, topic: str, ledger: Ledger, refusal: str | None, b
     assert refusal is None, f"{taken} bytes were taken"
 
 
+def one_unflushable(server: ServerProcess, wire: Wire) -> tuple[dict[str, Ledger], Obstacle]:
+    """Makes two topics, of which `bad` cannot be flushed while the obstacle is there."""
+    ledgers = {"bad": Ledger(), "good": Ledger()}
+    for topic in ledgers:
+        wire.create(topic, 1)
+    obstacle = Obstacle(server, "bad")
+    obstacle.put()
+    return ledgers, obstacle
+
+
+def check_all(wire: Wire, ledgers: dict[str, Ledger]) -> None:
+    for topic, ledger in ledgers.items():
+        check(read_api(wire, topic, 1), ledger)
+
+
+def all_lands(server: ServerProcess, wire: Wire, ledgers: dict[str, Ledger]) -> None:
+    """Stops the server; what could be read is in the tables then."""
+    found = {topic: read_api(wire, topic, 1) for topic in ledgers}
+    assert server.stop() == 0
+    for topic, ledger in ledgers.items():
+        check(found[topic], ledger)
+        assert read_table(server.root, topic) == found[topic]
+
+
 @pytest.mark.rule("W10", "P10")
 @pytest.mark.slow
 def test_the_others_go_on(make_server: StartServer) -> None:
     server = make_server()
     server.start()
     wire = Wire(server.url)
-    ledgers = {"bad": Ledger(), "good": Ledger()}
-    for topic in ledgers:
-        wire.create(topic, 1)
-    obstacle = Obstacle(server, "bad")
-    obstacle.put()
+    ledgers, obstacle = one_unflushable(server, wire)
     publish_until(wire, "bad", ledgers["bad"], None, 3 << 19)
     deadline = time.monotonic() + 60
     while True:
@@ -87,14 +107,12 @@ def test_the_others_go_on(make_server: StartServer) -> None:
     while wire.ready().status != 200:
         assert time.monotonic() < deadline + 60, wire.ready()
         time.sleep(0.1)
-    for topic, ledger in ledgers.items():
-        check(read_api(wire, topic, 1), ledger)
+    check_all(wire, ledgers)
 
     server.kill()
     server.start()
     publish_until(wire, "good", ledgers["good"], None, 3 << 20)
-    for topic, ledger in ledgers.items():
-        check(read_api(wire, topic, 1), ledger)
+    check_all(wire, ledgers)
 
     obstacle.remove()
     deadline = time.monotonic() + 60
@@ -102,11 +120,7 @@ def test_the_others_go_on(make_server: StartServer) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.2)
     publish_until(wire, "bad", ledgers["bad"], None, 1 << 20)
-    found = {topic: read_api(wire, topic, 1) for topic in ledgers}
-    assert server.stop() == 0
-    for topic, ledger in ledgers.items():
-        check(found[topic], ledger)
-        assert read_table(server.root, topic) == found[topic]
+    all_lands(server, wire, ledgers)
 
 
 def test_a_table_that_fails_now_and_then(make_server: StartServer, rng: random.Random) -> None:
@@ -155,11 +169,7 @@ def test_the_others_go_on_beside_requests_that_segments_have_no_room_for(make_se
     server = make_server(wal_bytes_max=24 * MIB)
     server.start()
     wire = Wire(server.url)
-    ledgers = {"bad": Ledger(), "good": Ledger()}
-    for topic in ledgers:
-        wire.create(topic, 1)
-    obstacle = Obstacle(server, "bad")
-    obstacle.put()
+    ledgers, obstacle = one_unflushable(server, wire)
     for request in range(2):
         count = 2 * MIB // len(FILLER)
         values = [f"bad:{request * count + number} {FILLER}" for number in range(count)]
@@ -178,21 +188,15 @@ def test_the_others_go_on_beside_requests_that_segments_have_no_room_for(make_se
     sizes = file_sizes(server.data_dir / "wal")
     # What is carried is there twice until the former copy is let go of.
     assert max(sizes) > 2 * MIB and sum(sizes) <= (12 + 6) * MIB, sizes
-    for topic, ledger in ledgers.items():
-        check(read_api(wire, topic, 1), ledger)
+    check_all(wire, ledgers)
     server.kill()
     server.start()
     wire = Wire(server.url)
     publish_until(wire, "good", ledgers["good"], None, 15 * MIB)
-    for topic, ledger in ledgers.items():
-        check(read_api(wire, topic, 1), ledger)
+    check_all(wire, ledgers)
 
     obstacle.remove()
-    found = {topic: read_api(wire, topic, 1) for topic in ledgers}
-    assert server.stop() == 0
-    for topic, ledger in ledgers.items():
-        check(found[topic], ledger)
-        assert read_table(server.root, topic) == found[topic]
+    all_lands(server, wire, ledgers)
 
 
 @pytest.mark.slow
@@ -201,11 +205,7 @@ def test_records_that_cannot_even_be_carried_forward_are_named_and_not_all_the_t
     server = make_server()
     server.start()
     wire = Wire(server.url)
-    ledgers = {"bad": Ledger(), "good": Ledger()}
-    for topic in ledgers:
-        wire.create(topic, 1)
-    obstacle = Obstacle(server, "bad")
-    obstacle.put()
+    ledgers, _ = one_unflushable(server, wire)
     # More than the head keeps in memory: the rest is read from the log.
     publish_until(wire, "bad", ledgers["bad"], None, 3 << 19)
     flip_first_filler(server)
