@@ -350,7 +350,7 @@ class GroupSocket(Session):
 
 
 def _refused_of(error: SiltlogError, offsets: Sequence[SaidOffset]) -> list[SaidOffset]:
-    """Which of the offsets a commit of all of them was refused for, as their partition moved or their topic ended."""
+    """Finds those for which a commit of all was refused: their partition moved, or their topic ended."""
     if error.error_code in GONE_CODES:
         return [at for at in offsets if at.topic == error.members.get("topic")]
     if isinstance(error, Fenced):

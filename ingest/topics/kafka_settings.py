@@ -17,7 +17,7 @@ _KAFKAS_LARGEST = 2**63 - 1
 _WITHOUT_END = frozenset(("delete.retention.ms", "min.compaction.lag.ms"))
 """Times that Kafka takes up to its largest number: the largest of ours is as good as for ever, too."""
 _NUMBER = re.compile(r"[+-]?\d{1,1000}")
-"""Of more digits Python makes no number."""
+"""Python makes no number of more digits."""
 _NAMES = {
     "cleanup.policy": "cleanup.policy",
     "compression.type": "compression",

@@ -34,10 +34,11 @@ FINDINGS_MAX = 1_000
 """Findings of one topic that are told one by one; the others are counted."""
 READS_AT_ONCE_MAX = 8
 BATCH_FILES = 1_000
-TRIES_MAX = 5
-"""How often a topic is read again because files have gone since its table was looked at."""
-_LACKING = ("missing_file", "damaged_file")
 """How many files are handed to the readers at a time."""
+TRIES_MAX = 5
+"""How often a topic is read anew because files have gone since its table was looked at."""
+_LACKING = ("missing_file", "damaged_file")
+"""What is found of a file that has gone."""
 
 
 @dataclass(slots=True)
