@@ -15,6 +15,7 @@ from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.settings.topic_config import Value
 from siltlog.infra.store.local import LocalStore
 from siltlog.ingest.data_dir import DataDir
+from siltlog.ingest.flush.burst import Burst
 from siltlog.ingest.flush.flusher import Flusher
 from siltlog.ingest.flush.request_budget import RequestBudget
 from siltlog.ingest.flush.retries import Retries
@@ -121,8 +122,8 @@ async def assemble(
         )
     else:
         taking = await start_member(log, recovery, Stranded.shared(node.store), node.logger)
-    requests = RequestBudget(settings.requests_budget)
-    flusher = Flusher(log, retries, node.logger, node.metrics, node.serving, requests)
+    requests, burst = RequestBudget(settings.requests_budget), Burst(settings.burst_ms)
+    flusher = Flusher(log, retries, node.logger, node.metrics, node.serving, requests, burst)
     ownership: Ownership | None = None
     if shared is not None and taking is not None:
         ownership = _ownership(node, log, taking, flusher, shared)
@@ -150,6 +151,7 @@ async def assemble(
         log.wal.reconfigure(changed.wal_bytes_max)
         log.admission.reconfigure(changed.record_bytes_max)
         requests.reconfigure(changed.requests_budget)
+        burst.reconfigure(changed.burst_ms)
         log.reconfigure(_server_config(changed), head_bytes_max=changed.head_bytes_max)
         publish.reconfigure(changed.request_bytes, changed.request_timeout_ms)
 
@@ -160,7 +162,7 @@ async def assemble(
                 ProducersHttp(log, flusher.states),
                 RecordsHttp(log, log_starts),
             ),
-            gauges=partial(show, node, log),
+            gauges=partial(show, node, log, burst),
             close=close,
         ),
         log=log,

@@ -11,6 +11,7 @@ from siltlog.infra.metrics.catalogue import Metric
 from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.node import Node
 from siltlog.infra.table.data_file import DataFile
+from siltlog.ingest.flush.burst import Burst
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
 
@@ -33,7 +34,7 @@ _OF_TOPICS: tuple[tuple[Metric, Callable[[TopicLog], int]], ...] = (
 """Counters of each topic. They are the topic's, so that one that is deleted is counted no more."""
 
 
-def show(node: Node, log: Log, metrics: Metrics) -> None:
+def show(node: Node, log: Log, burst: Burst, metrics: Metrics) -> None:
     topics = log.topic_logs
     metrics.gauge(catalogue.WAL_USED_BYTES, lambda: log.wal.used_bytes)
     metrics.gauge(catalogue.WAL_BYTES_MAX, lambda: log.wal.bytes_max)
@@ -43,6 +44,7 @@ def show(node: Node, log: Log, metrics: Metrics) -> None:
     metrics.gauges(catalogue.TABLE_SMALL_FILES, partial(_files_of_topics, log, _small))
     metrics.gauge(catalogue.HEAD_BYTES, log.head_bytes)
     metrics.gauge(catalogue.UNFLUSHED_BYTES, topics.unflushed_bytes)
+    metrics.gauge(catalogue.BURST_SECONDS_LEFT, lambda: burst.seconds_left)
     metrics.gauge(
         catalogue.OBJECT_STALL_SECONDS,
         lambda: log.journal.stalled_seconds,

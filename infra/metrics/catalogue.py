@@ -82,6 +82,7 @@ FLUSHED_RECORDS = Metric("silt_flushed_records_total", "Records flushed", ("topi
 FLUSHED_FILES = Metric("silt_flushed_files_total", "Files flushed", ("topic",))
 FLUSH_FAILURES = Metric("silt_flush_failures_total", "Flushes failed", ("topic",))
 FLUSH_SECONDS = Metric("silt_flush_seconds", "Seconds per flush", buckets=_STORE_BUCKETS)
+BURST_SECONDS_LEFT = Metric("silt_burst_seconds_left", "Seconds that files may still wait for the end of a burst")
 TABLE_LAG_SECONDS = Metric(
     "silt_table_lag_seconds", "Age of the oldest acknowledged record that is not in the table; 0 without", ("topic",)
 )

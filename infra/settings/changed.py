@@ -20,7 +20,7 @@ HOT = frozenset(
         *("connections_max", "connections_per_ip_max", "tails_max"),
         *("request_bytes_max", "request_timeout_ms", "record_bytes_max"),
         *("head_bytes_max", "wal_bytes_max"),
-        *("flush_ms", "flush_bytes", "flush_files_per_hour", "requests_budget"),
+        *("flush_ms", "flush_bytes", "flush_files_per_hour", "burst_ms", "requests_budget"),
         *("schedule", "schedule_compact", "schedule_retain", "schedule_vacuum", "schedule_audit"),
         "schedule_catalog",
         *("drain_ms", "log_level", "log_format", "access_log"),

@@ -108,6 +108,9 @@ class ServerSettings(BaseSettings):
     flush_files_per_hour: int = Field(3_600, ge=-1)
     """How many small files a topic may make; past that partitions with little wait longer, up to five minutes.
     -1: without limit."""
+    burst_ms: Millis = Field(10_000, ge=0)
+    """How long files wait for the end of a burst, of 16 MiB a second or more, or ten times their flush_ms where that is
+    less. 0: not at all."""
     requests_budget: int = Field(0, ge=0)
     """Dollars a month that the requests of flushes may cost, at the list prices of S3: tables are as fresh as that
     buys, and no record waits for more than five minutes. 0: without limit."""

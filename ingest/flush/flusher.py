@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from siltlog.infra.errors import Fenced, SiltlogError, UnknownTopic
 from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.telemetry import Logger
+from siltlog.ingest.flush.burst import Burst
 from siltlog.ingest.flush.due import Load, active_partitions, due, due_at
 from siltlog.ingest.flush.file_budget import patience_of
 from siltlog.ingest.flush.flush import Flush
@@ -51,14 +52,16 @@ class Flusher:
         metrics: Metrics,
         serving: "Serving | None" = None,
         requests: RequestBudget | None = None,
+        burst: Burst | None = None,
     ) -> None:
-        """Limits the cost of flushes to `requests`, or not at all without it."""
+        """Limits the cost of flushes to `requests`, and puts them off for a `burst`, or neither without them."""
         self._log = log
         self._logger = logger
         self._retries = retries
         self._carry_retries = Retries(log.clock)
         self._requests = requests or RequestBudget(0)
         self._loads = Loads(log, logger, self._requests)
+        self._burst = burst or Burst(0)
         self._clock = log.clock
         self._running: dict[TopicLog, asyncio.Task[None]] = {}
         self._threads = ThreadPoolExecutor(FLUSHES_AT_ONCE, "silt-flush")
@@ -121,7 +124,10 @@ class Flusher:
     def _start_due(self) -> float:
         """Starts the flushes that are due; seconds until the next may be."""
         now = self._clock.monotonic()
-        loads = self._loads.of([topic for topic in self._log.topics() if self._may_start(topic)])
+        self._burst.see(self._log.committed_bytes, now)
+        loads: Sequence[Load] = self._loads.of([topic for topic in self._log.topics() if self._may_start(topic)])
+        if not self._log.admission.wal_holds_much():
+            loads = self._burst.without_waiting(loads, now)
         by_topic: dict[str, list[Load]] = {}
         for item in due(loads, now):
             by_topic.setdefault(item.topic, []).append(item)

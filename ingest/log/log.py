@@ -130,6 +130,8 @@ class Log:
         self._head_bytes_max = head_bytes_max
         self._observe_group = on_group
         self._head_bytes_since_check = 0
+        self.committed_bytes = 0
+        """The bytes of all group commits of this start."""
         self.group_commit = GroupCommit(wal, clock, group_bytes_max, self._on_group, in_flight, journal, serving)
 
     def reconfigure(self, server_config: dict[str, Value], *, head_bytes_max: int) -> None:
@@ -298,6 +300,7 @@ class Log:
 
     def _on_group(self, partitions: Sequence[PartitionLog], nbytes: int, times: Times) -> None:
         self._observe_group(times)
+        self.committed_bytes += nbytes
         self._head_bytes_since_check += nbytes + CHUNK_OVERHEAD_BYTES * len(partitions)
         if self._head_bytes_since_check > self._head_bytes_max // HEAD_CHECKS_PER_BUDGET:
             self._head_bytes_since_check = 0

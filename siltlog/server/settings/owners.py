@@ -18,7 +18,7 @@ FETCH_BODY_BYTES_MAX = 4 * 1024 * 1024
 ASKED_FOR = frozenset(("drain_ms",))
 """What nobody has: it is asked for when it is needed."""
 _JOBS = ("schedule", "schedule_compact", "schedule_retain", "schedule_vacuum", "schedule_audit", "schedule_catalog")
-_FLUSH = ("flush_ms", "flush_bytes", "flush_files_per_hour", "requests_budget")
+_FLUSH = ("flush_ms", "flush_bytes", "flush_files_per_hour", "burst_ms", "requests_budget")
 _OF_EDGE = ("hosts", "cors_origins", "connections_max", "connections_per_ip_max", "access_log")
 _REQUESTS = ("request_bytes_max", "request_timeout_ms")
 

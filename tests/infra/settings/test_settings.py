@@ -86,6 +86,7 @@ OTHER: dict[str, Any] = {
     "flush_ms": 7,
     "flush_bytes": 7,
     "flush_files_per_hour": -1,
+    "burst_ms": 7,
     "requests_budget": 50,
     "object_interval_ms": 100,
     "journal_root": "s3://another/prefix",

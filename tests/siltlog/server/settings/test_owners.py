@@ -168,6 +168,10 @@ def _many(looked: Looked, **own: Any) -> bool:
     return True
 
 
+def few_seconds_for_bursts(looked: Looked) -> bool:
+    return comes(looked, lambda: metric(looked, catalogue.BURST_SECONDS_LEFT.name) == 3)
+
+
 def log_is_full(looked: Looked) -> bool:
     """Publishes to a topic whose table cannot be written more than the log may have at first."""
     topic = "stuck"
@@ -257,6 +261,7 @@ CASES = (
     Case("flush_ms", 20, flushed_with(**UNHURRIED), False, True),
     Case("flush_bytes", 1, flushed_with(flush_ms=NEVER_MS, flush_files_per_hour=-1), False, True),
     Case("flush_files_per_hour", 3_600, many_files, False, True),
+    Case("burst_ms", 3_000, few_seconds_for_bursts, False, True),
     Case("requests_budget", 10_000, dear_files, False, True),
     Case("log_level", "debug", tells_details, False, True),
     Case("log_format", "json", is_for_programs, False, True),
