@@ -124,10 +124,10 @@ class Server:
         acknowledged = sum(int(entry["high_watermark"]) for entry in partitions)
         return acknowledged, sum(int(entry["table_offset"]) for entry in partitions)
 
-    def await_table(self, seconds_max: float = 60.0) -> None:
-        """Returns once everything that is acknowledged is in the table."""
+    def await_table(self, seconds_max: float = 60.0, topic: str = TOPIC) -> None:
+        """Returns once everything of the topic that is acknowledged is in its table."""
         deadline = time.monotonic() + seconds_max
-        while any(entry["table_offset"] < entry["high_watermark"] for entry in self.admin.offsets(TOPIC)):
+        while any(entry["table_offset"] < entry["high_watermark"] for entry in self.admin.offsets(topic)):
             if time.monotonic() > deadline:
                 raise RuntimeError(f"the table was not complete within {seconds_max} s; see {self.process.log_path}")
             time.sleep(0.02)
