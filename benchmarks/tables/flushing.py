@@ -30,7 +30,8 @@ def flushing(bench: Bench) -> Iterator[Figure]:
         beside = f", {BULK_BYTES_PER_SECOND // 10**6} MB/s of bulk beside" if bulk else ""
         found = []
         for what, settings in SETTINGS.items():
-            with bench.server(**settings) as server:
+            # What is bulk here would else be a burst, whose files are not written meanwhile.
+            with bench.server(burst_ms=0, **settings) as server:
                 server.admin.create_topic(BULK_TOPIC, 1)
                 figure = _latency(bench, server, f"{what}{beside}: p99", bulk)
             found.append(figure.value)
