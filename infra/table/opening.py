@@ -24,6 +24,7 @@ from siltlog.infra.table.entries import (
     Entry,
     Torn,
     checkpoint_path,
+    cleaned_below,
     damaged,
     entry_path,
     last_checkpoint,
@@ -32,10 +33,14 @@ from siltlog.infra.table.entries import (
     newest_checkpoint,
     read_entry,
     replay,
+    standing_checkpoint,
 )
-from siltlog.infra.table.snapshot import TableSnapshot
+from siltlog.infra.table.snapshot import TRUE, TableSnapshot
 
 _ATTEMPTS_MAX = 3
+_GLANCE_ENTRIES_MAX = 64
+"""So many entries are looked for after the checkpoint to tell that a table is a deleted topic's: a small one has fewer."""
+_GLANCE_STEP = 8
 TORN_ENTRIES_MAX = 3
 """A half-written entry may have this many at and after it: each process has at most one that is not synced."""
 
@@ -182,6 +187,30 @@ def _properties_of_topic(store: ObjectStore, topic: str, handle: TableHandle) ->
             "version before instead",
         )
     return properties
+
+
+def ends_deleted(store: ObjectStore, topic: str) -> bool:
+    """Whether the log's newest entry is the one that deletes the topic. False also where that cannot be told at a
+    glance, as of a log that is damaged, long or not there: then the table itself has to say it. Raises Unavailable."""
+    try:
+        checkpoint = standing_checkpoint(store, topic)
+        start = checkpoint.version if checkpoint else 0
+        after = _first_absent(store, topic, start)
+        if after is None or after == start or cleaned_below(store, topic) > start:
+            return False
+        newest = read_entry(store, topic, after - 1)
+    except (FileNotFoundError, Torn, CorruptData):
+        return False
+    return newest.properties is not None and newest.properties.get(delta_names.PROPERTY_DELETED) == TRUE
+
+
+def _first_absent(store: ObjectStore, topic: str, start: int) -> int | None:
+    """The first version from `start` on that the log has no entry of; None where there are very many."""
+    for first in range(start, start + _GLANCE_ENTRIES_MAX, _GLANCE_STEP):
+        sizes = store.sizes([entry_path(topic, version) for version in range(first, first + _GLANCE_STEP)])
+        if None in sizes:
+            return first + sizes.index(None)
+    return None
 
 
 def snapshot_at(store: ObjectStore, topic: str, version: int) -> TableSnapshot:

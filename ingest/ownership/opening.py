@@ -6,11 +6,12 @@ an operator may accept a loss (`--accept-loss`) or take partitions over (`--take
 
 import asyncio
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from siltlog.infra import names
 from siltlog.infra.errors import ConfigError, SiltlogError, UnknownTopic
+from siltlog.infra.table.opening import ends_deleted
 from siltlog.infra.table.table import TopicTable, topic_names
 from siltlog.infra.telemetry import Logger
 from siltlog.ingest.log import state as wal_state
@@ -35,7 +36,7 @@ async def start_log(
     found = read_wal(recovery, log.aging.now_us())
     former = Former(log.topic_logs, log.wal, found)
     taking = Taking(log, former, stranded, logger)
-    tables = await asyncio.to_thread(_open_tables, log)
+    tables = await asyncio.to_thread(_open_tables, log, {state.name for state in former.states()})
     found_standings = await asyncio.to_thread(standings, log, former, tables)
     planned = await asyncio.to_thread(plans, log.store, found_standings, former, Leave(take_over, accept_loss))
     gone = missing_tables(log.store, former, tables)
@@ -108,10 +109,13 @@ def _tell_cut(cut: LastEntry, known: Mapping[str, wal_state.TopicState], logger:
     )
 
 
-def _open_tables(log: Log) -> dict[str, TopicTable]:
-    """Opens the tables, by name, deleted ones included; without those whose creation made no first commit."""
+def _open_tables(log: Log, known: Collection[str]) -> dict[str, TopicTable]:
+    """Opens the tables, by name; without those whose creation made no first commit, and without those of deleted
+    topics, except where the WAL has something of that name, as it has of those that are `known`."""
 
     def opened(name: str) -> TopicTable | None:
+        if name not in known and ends_deleted(log.store, name):
+            return None
         try:
             return TopicTable.open(log.store, name, log.clock)
         except UnknownTopic:

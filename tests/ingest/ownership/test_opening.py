@@ -1,4 +1,4 @@
-"""A log starts again whatever its producers did before: what it knows of them fits in a segment."""
+"""A log starts again whatever its producers did before, and however many topics were deleted."""
 
 import asyncio
 from pathlib import Path
@@ -6,6 +6,13 @@ from pathlib import Path
 import pytest
 from log_rig import LOGGER, body, running_log, stopped_log
 
+from siltlog.infra import names
+from siltlog.infra.clock import SystemClock
+from siltlog.infra.errors import SiltlogError
+from siltlog.infra.store.store import open_store
+from siltlog.infra.table.entries import entry_path
+from siltlog.infra.table.opening import ends_deleted
+from siltlog.infra.table.table import TopicTable
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.ownership.opening import start_member
@@ -73,5 +80,64 @@ def test_a_node_of_a_cluster_starts_with_as_many_as_there_is_room_for(tmp_path: 
         finally:
             log.journal.close()
             await asyncio.to_thread(log.wal.close)
+
+    asyncio.run(run())
+
+
+@pytest.mark.rule("S11")
+def test_of_deleted_topics_no_table_is_opened(tmp_path: Path) -> None:
+    """Not even one that could not be."""
+
+    async def run() -> None:
+        async with running_log(tmp_path, Disk()) as (log, topics):
+            for name in ("kept", "gone", "again"):
+                await topics.create(name, 1, {})
+            await topics.delete("gone")
+            await topics.delete("again")
+            await topics.create("again", 2, {})
+            store = log.store
+        assert [name for name in ("kept", "gone", "again") if ends_deleted(store, name)] == ["gone"]
+        store.put(entry_path("gone", 0), b"no entry\n{}\n")
+        with pytest.raises(SiltlogError, match="is damaged"):
+            TopicTable.open(store, "gone", SystemClock())
+        async with running_log(tmp_path, Disk()) as (log, topics):
+            assert {topic.name: len(topic.partitions) for topic in log.topics()} == {"kept": 1, "again": 2}
+
+    asyncio.run(run())
+
+
+@pytest.mark.rule("S11")
+def test_what_the_wal_has_of_a_topic_that_another_deleted_is_let_go(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running_log(tmp_path, Disk()) as (log, topics):
+            topic = await topics.create("t", 1, {})
+            await log.append(topic, body("v"), None).durable
+            root = log.store.root_uri
+        TopicTable.open(open_store(root), "t", SystemClock()).delete("by-another")
+        async with running_log(tmp_path, Disk()) as (log, topics):
+            assert not log.topics()
+            assert not log.topic_logs.former_ids()
+
+    asyncio.run(run())
+
+
+@pytest.mark.rule("S11")
+def test_a_table_that_may_be_there_is_looked_at_whole(tmp_path: Path) -> None:
+    """Where the last entry is cut short, or the log begins elsewhere, it does not say that the topic is deleted."""
+
+    async def run() -> None:
+        async with running_log(tmp_path, Disk()) as (log, topics):
+            await topics.create("t", 1, {})
+            await topics.delete("t")
+            store = log.store
+        last = max(info.path for info in store.list(f"{names.topic_path('t')}/_delta_log"))
+        content = store.get(last)
+        store.put(last, content[:-20])
+        assert not ends_deleted(store, "t")
+        store.put(last, content)
+        assert ends_deleted(store, "t")
+        store.put(names.cleaned_object("t", 1), b"")
+        assert not ends_deleted(store, "t")
+        assert not ends_deleted(store, "never")
 
     asyncio.run(run())
