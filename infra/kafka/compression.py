@@ -33,6 +33,10 @@ _LZ4_BLOCK_BYTES = {4: 64 * 1024, 5: 256 * 1024, 6: 1024 * 1024, 7: 4 * 1024 * 1
 """By their number in a frame's head."""
 _LZ4_BLOCK = Struct("<I")
 _LZ4_STORED = 1 << 31
+_LZ4_BLOCK_CHECKSUM, _LZ4_SIZE, _LZ4_CHECKSUM, _LZ4_DICTIONARY = 1 << 4, 1 << 3, 1 << 2, 1
+"""What the flags of a frame's head say that there is, too."""
+_LZ4_BLOCKS_MAX = 1 << 16
+"""Who finds the end of a frame looks at no more; those of 64 KiB stand for 4 GiB."""
 _LZ4_END = bytes(4)
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_WINDOW = zlib.MAX_WBITS | 16
@@ -51,7 +55,7 @@ def inflated(data: memoryview, codec: int, bytes_max: int) -> memoryview:
     """
     if codec == NO_CODEC:
         return data
-    inflate = _snappy if codec == SNAPPY else _gzip if codec == GZIP else _streamed(_STREAMED[codec])
+    inflate = _OWN_WAYS.get(codec) or _streamed(_STREAMED[codec])
     # Below 0 a stream would read all that there is.
     return memoryview(inflate(data, max(bytes_max, 0)))
 
@@ -146,6 +150,35 @@ def _gzip_and_rest(data: memoryview, bytes_max: int) -> bytes:
     return found
 
 
+def _lz4(data: memoryview, bytes_max: int) -> bytes:
+    """One frame, or several; where bytes follow that are no frame, the first, as Java's reader and Kafka's brokers."""
+    inflate = _streamed("lz4")
+    try:
+        return inflate(data, bytes_max)
+    except ValueError:
+        end = _lz4_frame_end(data)
+        if end >= len(data):
+            raise
+        return inflate(data[:end], bytes_max)
+
+
+def _lz4_frame_end(data: memoryview) -> int:
+    """Where the first frame ends; the end of `data`, or one behind it, where that cannot be told."""
+    if len(data) < len(_LZ4_MAGIC) + 3 or data[: len(_LZ4_MAGIC)] != _LZ4_MAGIC:
+        return len(data)
+    flags = data[len(_LZ4_MAGIC)]
+    at = len(_LZ4_MAGIC) + 3 + 8 * bool(flags & _LZ4_SIZE) + 4 * bool(flags & _LZ4_DICTIONARY)
+    for _ in range(_LZ4_BLOCKS_MAX):
+        if at + _LZ4_BLOCK.size > len(data):
+            break
+        (head,) = _LZ4_BLOCK.unpack_from(data, at)
+        at += _LZ4_BLOCK.size
+        if head == 0:
+            return at + 4 * bool(flags & _LZ4_CHECKSUM)
+        at += (head & ~_LZ4_STORED) + 4 * bool(flags & _LZ4_BLOCK_CHECKSUM)
+    return len(data)
+
+
 def _snappy(data: memoryview, bytes_max: int) -> bytes:
     """Takes one block, or blocks in the framing of Java's library."""
     if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
@@ -181,3 +214,6 @@ def _snappy_block(block: memoryview, bytes_max: int) -> bytes:
     except OSError:
         raise ValueError("its records are not snappy") from None
     return found
+
+
+_OWN_WAYS = {SNAPPY: _snappy, GZIP: _gzip, LZ4: _lz4}

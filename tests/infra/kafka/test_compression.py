@@ -4,6 +4,7 @@ import random
 
 import pyarrow as pa
 import pytest
+import xxhash
 
 from siltlog.infra.kafka.compression import CODECS, GZIP, LZ4, NO_CODEC, SNAPPY, ZSTD, deflated, inflated
 
@@ -55,6 +56,29 @@ def test_what_follows_a_stream_of_gzip_is_passed_over_as_kafkas_brokers_do(rest:
         inflated(data, GZIP, len(LARGE) - 1)
     with pytest.raises(OverflowError):
         inflated(memoryview(by_arrow(bytes(50_000_000), GZIP) + rest), GZIP, 0)
+
+
+@pytest.mark.parametrize("rest", [bytes(1), bytes(9), b"rest", b"\x04\x22\x4d\x18"])
+@pytest.mark.parametrize("data", [b"a", LARGE], ids=len)
+def test_what_follows_a_frame_of_lz4_is_passed_over_as_kafkas_brokers_do(data: bytes, rest: bytes) -> None:
+    own = bytes(deflated(data, LZ4))
+    with_checksums = bytes(own[:4]) + checked_lz4(data)
+    for frame in (by_arrow(data, LZ4), own, with_checksums):
+        assert inflated(memoryview(frame + rest), LZ4, len(data)) == data
+        with pytest.raises(OverflowError):
+            inflated(memoryview(frame + rest), LZ4, len(data) - 1)
+        with pytest.raises(ValueError, match="its records are not lz4"):
+            inflated(memoryview(frame[:-5] + rest[:1]), LZ4, len(data))
+
+
+def checked_lz4(data: bytes) -> bytes:
+    """What follows the magic of a frame that has its size, and checksums of its blocks and of all."""
+    head = bytes((0b0111_1100, 7 << 4)) + len(data).to_bytes(8, "little")
+    pieces = [head, bytes((xxhash.xxh32_intdigest(head) >> 8 & 0xFF,))]
+    for at in range(0, len(data), 1 << 22):
+        block = bytes(pa.Codec("lz4_raw").compress(data[at : at + (1 << 22)]))
+        pieces += [len(block).to_bytes(4, "little"), block, xxhash.xxh32_intdigest(block).to_bytes(4, "little")]
+    return b"".join([*pieces, bytes(4), xxhash.xxh32_intdigest(data).to_bytes(4, "little")])
 
 
 def test_streams_of_gzip_follow_each_other_and_none_of_them_is_broken() -> None:
