@@ -36,7 +36,7 @@ from siltlog.consumers.reading.fetch import Fetcher, find_partition, find_topic,
 from siltlog.consumers.reading.render import Values
 from siltlog.consumers.reading.view import Key, LogView
 from siltlog.infra.arrow.record_filter import RecordFilter
-from siltlog.infra.errors import Fenced, OffsetOutOfRange, OutcomeUnknown, SiltlogError, Unavailable, problem
+from siltlog.infra.errors import Fenced, OffsetOutOfRange, OutcomeUnknown, Refused, SiltlogError, Unavailable, problem
 from siltlog.infra.http.memory import Held
 from siltlog.infra.http.streams import Stream
 from siltlog.infra.security.grant import Grant
@@ -44,6 +44,8 @@ from siltlog.infra.telemetry import Logger
 
 RETRY_MS = 1_000
 GONE_CODES = ("unknown_topic", "unknown_partition")
+WRONG_CODES = ("invalid_request", "offset_out_of_range")
+"""What is said of an offset that cannot be: none of that message's commit is made, and the member goes on."""
 
 
 class Nacks(Protocol):
@@ -265,6 +267,10 @@ class GroupSocket(Session):
             else:
                 await self._release(message)
         except (Unavailable, OutcomeUnknown) as error:
+            self._refuse(error)
+        except Refused as error:
+            if error.error_code not in WRONG_CODES:
+                raise
             self._refuse(error)
         except Fenced as error:
             if "partitions" not in error.members:

@@ -39,7 +39,7 @@ from siltlog.infra.table.snapshot import TRUE, TableSnapshot
 
 _ATTEMPTS_MAX = 3
 _GLANCE_ENTRIES_MAX = 64
-"""So many entries are looked for after the checkpoint to tell that a table is a deleted topic's: a small one has fewer."""
+"""A small table, as a deleted topic's, has fewer entries after its checkpoint."""
 _GLANCE_STEP = 8
 TORN_ENTRIES_MAX = 3
 """A half-written entry may have this many at and after it: each process has at most one that is not synced."""

@@ -433,6 +433,31 @@ def test_a_commit_that_names_a_deleted_topic_too_is_made_for_the_others(
     }
 
 
+@pytest.mark.rule("U15")
+@pytest.mark.parametrize("kind", ["commit", "nack"])
+def test_an_offset_that_cannot_be_is_an_error_of_its_message_alone(
+    calls: Http, topic: str, group: str, kind: str
+) -> None:
+    numbered(topic, calls, 6, 0)
+    with talking(calls.url, group_path(group, topic)) as ws:
+        ws.hear("assigned")
+        ws.say("credit", records=6)
+        ws.records(6)
+        there = {"topic": topic, "partition": 0}
+        beside = [{"topic": topic, "partition": 1, "offset": 0}] if kind == "commit" else []
+        ws.say(kind, offsets=[*beside, there | {"offset": 7}])
+        said = ws.until("problem")
+        wanted = {"commit": "invalid_request", "nack": "offset_out_of_range"}
+        assert (said["error_code"], said["partition"], said["high_watermark"]) == (wanted[kind], 0, 6)
+        if kind == "commit":
+            ws.say("commit", offsets=[there | {"offset": 1}, there | {"offset": 2}])
+            assert ws.until("problem")["error_code"] == "invalid_request"
+        assert committed(calls, group)[0] == 0
+        ws.say("commit", offsets=[there | {"offset": 6}])
+        ws.until("committed")
+    assert committed(calls, group)[0] == 6
+
+
 @pytest.mark.parametrize(("policy", "first"), [("earliest", 6), ("latest", 11)])
 def test_what_retention_took_is_passed_over_as_the_group_says(
     calls: Http, topic: str, group: str, policy: str, first: int
