@@ -99,7 +99,7 @@ class Topics:
             if topic is None:
                 self._check_free(name)
                 # Here topics are made one at a time, so that many at once are not too many.
-                self._check_room(name, partitions, room)
+                self.check_room(name, partitions, room)
                 topic = TopicLog(
                     name,
                     await asyncio.to_thread(self._make_table, name, partitions, own),
@@ -136,7 +136,7 @@ class Topics:
             self._check_free(name)
             if name in self._log.topic_logs.elsewhere() and not await asyncio.to_thread(self._is_deleted, name):
                 raise _exists(name)
-            self._check_room(name, partitions, room)
+            self.check_room(name, partitions, room)
             table = await asyncio.to_thread(self._make_table, name, partitions, own)
         try:
             await placing.adopt(name, table.topic_id, node)
@@ -148,7 +148,8 @@ class Topics:
             name, table, TopicConfig(own.own, self._log.server_config), self._log.wal
         )
 
-    def _check_room(self, name: str, partitions: int, room: Room | None) -> None:
+    def check_room(self, name: str, partitions: int, room: Room | None) -> None:
+        """Raises Refused `cap_reached` where there is no room for one more topic, and what `room` does."""
         if room is not None:
             room(partitions)
         if self._state_room is not None:

@@ -96,8 +96,7 @@ class TopicsKept:
         if call.body["validate_only"]:
             made = _made(name, bytes(16), partitions, TopicConfig(config))
             check_free(name, [known for known in (there.get(name.lower()),) if known is not None])
-            if room is not None:
-                room(partitions)
+            self._topics.check_room(name, partitions, room)
             return made
         async with call.session.changing("createTopic", f"topic/{name}", CREATED):
             topic = await self._topics.create(name, partitions, config, room, node)

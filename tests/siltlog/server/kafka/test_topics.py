@@ -8,10 +8,12 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from http_rig import Http
-from kafka_rig import WAIT_SECONDS, Tape, producer
+from kafka_rig import WAIT_SECONDS, Tape, producer, served
 
 from siltlog.infra.arrow.partitioner import MURMUR2, XXHASH64
 from siltlog.infra.kafka.errors import KafkaError
+
+MIB = 1024 * 1024
 
 
 @pytest.fixture
@@ -133,6 +135,17 @@ def test_what_could_not_be_made_is_not_said_to_be_possible(both: tuple[Http, str
         with pytest.raises(KafkaException, match=sentence) as failed:
             made.result()
         assert failed.value.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
+
+
+@pytest.mark.rule("C7")
+def test_what_the_log_has_no_room_for_is_not_said_to_be_possible() -> None:
+    with served(wal_segment_bytes=MIB, wal_bytes_max=8 * MIB) as (_, bootstrap, _):
+        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        for validate_only in (True, False):
+            [made] = admin.create_topics([NewTopic("wide", 10_000, 1)], validate_only=validate_only).values()
+            with pytest.raises(KafkaException, match="the write-ahead log keeps account") as failed:
+                made.result()
+            assert failed.value.args[0].code() == KafkaError.POLICY_VIOLATION
 
 
 def test_a_request_that_names_a_topic_twice_neither_makes_nor_deletes_it(both: tuple[Http, str, Any]) -> None:
