@@ -165,7 +165,7 @@ class Groups:
         if classic is not None:
             given = {member: partitions for member, partitions, *_ in classic["members"]}
             members = [
-                at._replace(partitions=sorted(self._topics.keys(map(tuple, given[at.member])))) for at in members
+                at._replace(partitions=sorted(await self._topics.keys(map(tuple, given[at.member])))) for at in members
             ]
         return GroupState(
             reply["generation"] if classic is None else int(classic["generation"]),

@@ -109,7 +109,7 @@ class Members:
         if request.instance_id is not None:
             body["instance_id"] = request.instance_id
         if request.owned is not None:
-            body["owned"] = self._topics.owned(request.owned)
+            body["owned"] = await self._topics.owned(request.owned)
         await self._topics.learn(commits or ())
         reply = await self._runner.run(
             "heartbeat", group, body | ({"commits": self._topics.commits(commits)} if commits else {})

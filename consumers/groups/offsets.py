@@ -102,7 +102,7 @@ class Offsets:
         """
         body: dict[str, Any] = {}
         if partitions is not None:
-            body["partitions"] = self._topics.owned(partitions)
+            body["partitions"] = await self._topics.owned(partitions)
         if member is not None:
             body |= {"member": member, "generation": generation}
         reply = await self._runner.run("offsets", group, body)
@@ -115,7 +115,7 @@ class Offsets:
 
         Raises Refused `unknown_group`, and `group_not_empty` where nobody knows what its members read.
         """
-        status, subscribed = await self._runner.forget(group, self._topics.owned(partitions))
+        status, subscribed = await self._runner.forget(group, await self._topics.owned(partitions))
         if status == "unknown_group":
             raise unknown_group(group)
         if status == "group_not_empty":

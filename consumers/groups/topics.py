@@ -1,5 +1,6 @@
 """Finds in the log what a group subscribes to: topics, partitions, bounds."""
 
+import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from siltlog.consumers.reading.view import Key, LogView, TopicView
 from siltlog.infra import names
 from siltlog.infra.arrow.arrays import binary_array
 from siltlog.infra.errors import SiltlogError, UnknownTopic, problem
+from siltlog.infra.limits import TURN_ITEMS
 from siltlog.infra.records import Bounds
 from siltlog.infra.security.access import Subject
 from siltlog.infra.security.grant import Access
@@ -145,19 +147,23 @@ class GroupTopics:
         topic = self._find(key.topic)
         return topic is not None and topic.topic_id != key.topic_id
 
-    def owned(self, partitions: Iterable[PartitionName]) -> list[str]:
+    async def owned(self, partitions: Iterable[PartitionName]) -> list[str]:
         """Names the partitions as the scripts do, each once; those that do not exist (any more) cannot be held."""
-        return [key.text() for key in self.keys((at.topic, at.partition) for at in partitions)]
+        return [key.text() for key in await self.keys((at.topic, at.partition) for at in partitions)]
 
-    def keys(self, partitions: Iterable[tuple[str, int]]) -> list[Key]:
-        """The partitions of these names and numbers that exist, each once."""
-        named = set(partitions)
-        topics = {name: self._find(name) for name, _ in named}
-        return [
-            Key(name, topic.topic_id, number)
-            for name, number in named
-            if (topic := topics[name]) is not None and number < len(topic.partitions)
-        ]
+    async def keys(self, partitions: Iterable[tuple[str, int]]) -> list[Key]:
+        """The partitions of these names and numbers that exist, each once. Others have their turn meanwhile."""
+        topics: dict[str, TopicView | None] = {}
+        found = []
+        for count, (name, number) in enumerate(set(partitions), 1):
+            if name not in topics:
+                topics[name] = self._find(name)
+            topic = topics[name]
+            if topic is not None and number < len(topic.partitions):
+                found.append(Key(name, topic.topic_id, number))
+            if count % TURN_ITEMS == 0:
+                await asyncio.sleep(0)
+        return found
 
     async def learn(self, offsets: Iterable[PolledOffset]) -> None:
         """Has the bounds of partitions known as far as they decide about `offsets`. Raises Unavailable where nobody

@@ -75,7 +75,9 @@ class KafkaFetch:
         part."""
         found = []
         for number, each in enumerate(asked, 1):
-            found.append(Fetched(each, self._wrong_leader(each)))
+            # What is not there is told by a code alone: very many errors with their tracebacks are collected slowly.
+            at = each.position
+            found.append(Fetched(each, self.check_leader(at.topic, at.partition, each.leader_epoch)))
             if number % TURN_ITEMS == 0:
                 await asyncio.sleep(0)
         wanted = [each for each in found if not each.error]
@@ -130,11 +132,6 @@ class KafkaFetch:
         if leader_epoch in (NO_EPOCH, now):
             return KafkaError.NONE
         return KafkaError.FENCED_LEADER_EPOCH if leader_epoch < now else KafkaError.UNKNOWN_LEADER_EPOCH
-
-    def _wrong_leader(self, asked: Asked) -> KafkaError:
-        if asked.leader_epoch == NO_EPOCH and self._leads(asked.position.topic):
-            return KafkaError.NONE
-        return self.check_leader(asked.position.topic, asked.position.partition, asked.leader_epoch)
 
 
 def _encode(wanted: Sequence[Fetched], parts: Sequence[PartitionFetch], codecs: Sequence[int]) -> None:

@@ -159,7 +159,7 @@ class Fetcher:
         if meter is not None:
             meter.ask_topics(self._readable(grant, positions))
         budget = Budget(max_records, max_bytes, held)
-        parts = [PartitionFetch(at, at.offset, Share(at.max_bytes)) for at in positions]
+        parts = await _begun(positions)
         first = self._first_of(len(parts))
         order = [*range(first, len(parts)), *range(first)]
         result = FetchResult(parts, order, cast(Values, values))
@@ -321,6 +321,15 @@ class Fetcher:
         position = part.position
         topic = find_topic(self._log, position.topic, part.topic_id or position.topic_id)
         return topic, find_partition(topic, position.partition)
+
+
+async def _begun(positions: Sequence[FetchPosition]) -> list[PartitionFetch]:
+    parts = []
+    for number, at in enumerate(positions, 1):
+        parts.append(PartitionFetch(at, at.offset, Share(at.max_bytes)))
+        if number % TURN_ITEMS == 0:
+            await asyncio.sleep(0)
+    return parts
 
 
 def _is_at_end(offset: int, bounds: Bounds, isolation: Isolation) -> bool:

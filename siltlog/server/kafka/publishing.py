@@ -9,7 +9,6 @@ from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.kafka.batch import Rejected
 from siltlog.infra.kafka.errors import KafkaError, kafka_error
-from siltlog.infra.limits import TURN_ITEMS
 from siltlog.ingest.publish.http import TIMEOUT_MS_MAX
 from siltlog.ingest.publish.kafka.produce import PartitionBatch, Produce
 from siltlog.ingest.publish.kafka.producer_ids import new_producer_id
@@ -18,6 +17,7 @@ from siltlog.server.kafka.call import Answer, Call, Waited
 from siltlog.server.kafka.connection import Ended
 from siltlog.server.kafka.leaders import Leaders, current_leader, endpoints
 from siltlog.server.kafka.topic_ids import TopicIds
+from siltlog.server.kafka.turns import Turns, in_turns
 
 _ACKS: dict[int, Acks | None] = {0: "none", 1: "wal", -1: None}
 """What a producer asks for, as ours; None is what the topic has."""
@@ -36,7 +36,7 @@ class Publishes:
 
     async def produce(self, call: Call) -> Answer:
         body, asked = call.body, call.body["acks"]
-        batches = self._batches(call)
+        batches = await self._batches(call)
         if asked not in _ACKS:
             error = Rejected(KafkaError.INVALID_REQUIRED_ACKS, f"acks is {asked}: send 0, 1 or -1")
             for batch in batches:
@@ -67,12 +67,12 @@ class Publishes:
             }
         return {"producer_id": new_producer_id(secrets.token_bytes), "producer_epoch": 0}
 
-    def _batches(self, call: Call) -> list[PartitionBatch]:
-        found = []
+    async def _batches(self, call: Call) -> list[PartitionBatch]:
+        found, turns = [], Turns()
         topics = call.body["topic_data"]
         has_ids = call.version >= TOPIC_ID_SINCE
         known = self._ids.names(topic["topic_id"] for topic in topics) if has_ids else {}
-        for topic in topics:
+        async for topic in turns.over(topics):
             error: Exception | None = None
             denied = False
             name = topic["name"]
@@ -87,7 +87,7 @@ class Publishes:
                     error, denied = Rejected(kafka_error(refusal), told), True
                 elif not self._leads(name):
                     error = Rejected(KafkaError.NOT_LEADER_OR_FOLLOWER, f"another node leads the topic {name}")
-            for part in topic["partition_data"]:
+            async for part in turns.over(topic["partition_data"]):
                 # Taken out: the fields are there until the answer, and the frame need not be.
                 records = part.pop("records")
                 # Nothing of it is looked at: who may not write could say something about another's sequences.
@@ -99,20 +99,20 @@ class Publishes:
         return names.is_system_topic(topic) or self._leaders.leads(topic)
 
     async def _charge(self, call: Call, batches: Sequence[PartitionBatch], timeout_ms: int) -> None:
-        nbytes: dict[str, int] = {}
+        by_topic: dict[str, list[PartitionBatch]] = {}
         for batch in batches:
             if batch.error is None:
-                nbytes[batch.topic] = nbytes.get(batch.topic, 0) + len(batch.records or b"")
+                by_topic.setdefault(batch.topic, []).append(batch)
         # The client waits for all of them together.
         now = asyncio.get_running_loop().time
         until = now() + timeout_ms / 1000
-        for topic, taken in nbytes.items():
+        async for topic, its in in_turns(by_topic.items()):
+            taken = sum(len(batch.records or b"") for batch in its)
             try:
                 await call.session.charged_publish(topic, taken, until - now())
             except SiltlogError as error:
-                for batch in batches:
-                    if batch.topic == topic:
-                        batch.error = error
+                for batch in its:
+                    batch.error = error
 
     async def _answered(
         self, call: Call, batches: Sequence[PartitionBatch], acks: int, timeout_ms: int
@@ -123,17 +123,13 @@ class Publishes:
                 # Nobody waits for an answer: the end of the connection is how a client learns of it.
                 raise Ended("refused")
             return None
-        responses, at = [], 0
+        responses, at, turns = [], 0, Turns()
         retry_ms = 0
-        for topic in call.body["topic_data"]:
+        async for topic in turns.over(call.body["topic_data"]):
             parts = batches[at : at + len(topic["partition_data"])]
             at += len(parts)
             retry_ms = max([retry_ms, *(_retry_ms(batch.error) for batch in parts)])
-            answers = []
-            for number, batch in enumerate(parts, 1):
-                answers.append(self._answer(batch))
-                if number % TURN_ITEMS == 0:
-                    await asyncio.sleep(0)
+            answers = [self._answer(batch) async for batch in turns.over(parts)]
             responses.append({"name": topic["name"], "topic_id": topic["topic_id"], "partition_responses": answers})
         told = (part for topic in responses for part in topic["partition_responses"])
         return {

@@ -46,9 +46,10 @@ class Reads:
 
     async def fetch(self, call: Call) -> Answer:
         body, by_id = call.body, call.version >= TOPIC_ID_SINCE
+        wishes = await _wishes(body)
         try:
             turn = call.session.fetches.begin(
-                body["session_id"], body["session_epoch"], _wishes(body), _forgotten(body), by_id=by_id
+                body["session_id"], body["session_epoch"], wishes, _forgotten(body), by_id=by_id
             )
         except SessionRefused as refused:
             return {"error_code": refused.code, "session_id": NO_SESSION, "responses": []}
@@ -191,13 +192,14 @@ class Reads:
         return {"topics": topics}
 
 
-def _wishes(body: Mapping[str, Any]) -> dict[Part, Wish]:
+async def _wishes(body: Mapping[str, Any]) -> dict[Part, Wish]:
+    turns = Turns()
     return {
         Part(topic["topic"], topic["topic_id"], part["partition"]): Wish(
             part["fetch_offset"], part["partition_max_bytes"], part["current_leader_epoch"]
         )
-        for topic in body["topics"]
-        for part in topic["partitions"]
+        async for topic in turns.over(body["topics"])
+        async for part in turns.over(topic["partitions"])
     }
 
 
