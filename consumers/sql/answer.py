@@ -1,7 +1,7 @@
 """Makes the reply of a query of its rows: JSON or an Arrow stream, with as many rows as fit."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltlog.infra import names
+from siltlog.infra.sql.exact import numbers
 from siltlog.infra.sql.values import python_values
 
 MIB = 1024 * 1024
@@ -44,10 +45,10 @@ class Rows:
                 self.cut = True
                 break
 
-    def json_bytes(self, types: list[str], told: Mapping[str, Any]) -> bytes:
-        """The document: `told` are members beside its own."""
-        columns = [{"name": name, "type": kind} for name, kind in zip(self.schema.names, types, strict=True)]
-        return _JSON.encode({"columns": columns, "rows": list(self._rows()), "cut": self.cut, **told})
+    def json_bytes(self, types: Sequence[Any], told: Mapping[str, Any]) -> bytes:
+        """The document: `types` are DuckDB's of the columns, `told` are members beside its own."""
+        columns = [{"name": name, "type": str(kind)} for name, kind in zip(self.schema.names, types, strict=True)]
+        return _JSON.encode({"columns": columns, "rows": list(self._rows(types)), "cut": self.cut, **told})
 
     def arrow_bytes(self, told: Mapping[str, Any]) -> pa.Buffer:
         """The stream: what is told stands in its schema's metadata."""
@@ -59,9 +60,12 @@ class Rows:
                 writer.write_batch(batch.replace_schema_metadata(metadata))
         return sink.getvalue()
 
-    def _rows(self) -> Iterator[list[Any]]:
+    def _rows(self, types: Sequence[Any]) -> Iterator[list[Any]]:
         for batch in self.batches:
-            columns = [[cell(value) for value in _values(column)] for column in batch.columns]
+            columns = [
+                [cell(value) for value in numbers(_values(column), kind)]
+                for column, kind in zip(batch.columns, types, strict=True)
+            ]
             yield from map(list, zip(*columns, strict=True))
 
 

@@ -26,6 +26,7 @@ from siltlog.consumers.sql.frames import Asked, Failed, Named, Table, Tables
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.columns import RECORD_SCHEMA, TABLE_SCHEMA, nulls
 from siltlog.infra.sql.dialect import CONFIG, fault_of, place_of, prepare, refusal_of
+from siltlog.infra.sql.exact import exact
 from siltlog.infra.sql.files import files_dataset, make_views
 from siltlog.infra.sql.identifiers import place_before_quoting, with_quoted_names
 
@@ -152,11 +153,10 @@ def answer(server: socket.socket, channels: list[socket.socket], clock: Clock) -
         _register(connection, server, Reads(channels), given.tables)
         connection.execute("SET lock_configuration = true")
         relation = _understood(connection, f"EXPLAIN {text}" if given.plan else text)
-        types = [str(kind) for kind in relation.types]
-        reader = relation.to_arrow_reader(BATCH_ROWS)
+        reader = exact(relation).to_arrow_reader(BATCH_ROWS)
         rows = Rows(reader, reader.schema, given.limit)
         told = {**msgspec.json.decode(given.told), "elapsed_ms": round((clock.monotonic() - given.began) * 1000)}
-        content = rows.arrow_bytes(told) if given.arrow else rows.json_bytes(types, told)
+        content = rows.arrow_bytes(told) if given.arrow else rows.json_bytes(relation.types, told)
         frames.send(server, frames.ANSWER, memoryview(content))
 
 

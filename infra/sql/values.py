@@ -8,9 +8,16 @@ import pyarrow as pa
 _INFINITE = {(1 << bits - 1) - 1: "infinity" for bits in (32, 64)}
 """How DuckDB stores a date and a time that lie after all others; those before all are the same below zero."""
 
+_DAY_SECONDS = 86_400
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
 
 def python_values(column: pa.Array) -> list[Any]:
-    """Gives each value as Arrow does; times out of Python's years 1 to 9999 in ISO 8601, `infinity` and `-infinity`."""
+    """Gives each value as Arrow does; times out of Python's years 1 to 9999 in ISO 8601, `infinity` and `-infinity`,
+    and the end of a day as 24:00:00."""
+    if _has_times_of_day(column.type):
+        # That end would be the beginning of one.
+        return [_value(scalar) for scalar in column]
     try:
         values: list[Any] = column.to_pylist()
     except (OverflowError, ValueError):
@@ -18,10 +25,16 @@ def python_values(column: pa.Array) -> list[Any]:
     return values
 
 
+def _has_times_of_day(kind: Any) -> bool:
+    return pa.types.is_time(kind) or any(_has_times_of_day(kind.field(at).type) for at in range(kind.num_fields))
+
+
 def _value(scalar: Any) -> Any:
     kind = scalar.type
     if not scalar.is_valid:
         return None
+    if pa.types.is_time(kind) and scalar.value == _DAY_SECONDS * _PER_SECOND[kind.unit]:
+        return "24:00:00"
     if pa.types.is_struct(kind):
         return {field.name: _value(scalar[index]) for index, field in enumerate(kind)}
     if pa.types.is_map(kind):

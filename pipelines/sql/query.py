@@ -6,7 +6,7 @@ A view hides the rows below the log start. As in Spark SQL, names may be in back
 
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from decimal import Decimal
@@ -24,6 +24,7 @@ from siltlog.infra.columns import TABLE_SCHEMA
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.sql.dialect import CONFIG, Fault, fault_of, prepare, refusal_of
+from siltlog.infra.sql.exact import exact, numbers
 from siltlog.infra.sql.files import files_dataset, make_views
 from siltlog.infra.sql.identifiers import DATABASE, PLAIN, quoted, with_quoted_names
 from siltlog.infra.sql.values import python_values
@@ -74,8 +75,9 @@ def run_query(
             if _is_named(topic, text):
                 _make_views(connection, store, topic, clock or SystemClock())
         connection.execute("SET lock_configuration = true")
-        reader: Any = connection.sql(text).to_arrow_reader(BATCH_ROWS)
-    return QueryResult(list(reader.schema.names), _rows(reader, store))
+        relation = connection.sql(text)
+        reader: Any = exact(relation).to_arrow_reader(BATCH_ROWS)
+    return QueryResult(list(reader.schema.names), _rows(reader, relation.types, store))
 
 
 @contextmanager
@@ -159,15 +161,15 @@ def _file_system(store: ObjectStore, path: str) -> tuple[FileSystem, str]:
     return remote, f"{place.netloc}{place.path}"
 
 
-def _rows(reader: pa.RecordBatchReader, store: ObjectStore) -> Iterator[tuple[Any, ...]]:
+def _rows(reader: pa.RecordBatchReader, types: Sequence[Any], store: ObjectStore) -> Iterator[tuple[Any, ...]]:
     with translated(store, []):
         for batch in reader:
-            yield from zip(*(_values(column) for column in batch.columns), strict=True)
+            yield from zip(*map(_values, batch.columns, types), strict=True)
 
 
-def _values(column: pa.Array) -> list[Any]:
-    """Python's values: whole numbers of any size are int, periods are timedelta."""
-    values = python_values(column)
+def _values(column: pa.Array, kind: Any) -> list[Any]:
+    """Python's values: whole numbers of any size are int, periods are timedelta. `kind` is DuckDB's type."""
+    values = numbers(python_values(column), kind)
     if pa.types.is_decimal(column.type) and column.type.scale == 0:
         return [int(value) if isinstance(value, Decimal) else value for value in values]
     if pa.types.is_interval(column.type):

@@ -3,6 +3,7 @@
 from decimal import Decimal
 from typing import Any
 
+import duckdb
 import msgspec
 import pyarrow as pa
 import pytest
@@ -54,6 +55,6 @@ def test_values(value: Any, as_json: Any) -> None:
 def test_the_same_name_twice_is_two_columns() -> None:
     schema = pa.schema([("n", pa.int64()), ("n", pa.int64())])
     rows = Rows([pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], schema=schema)], schema, 10)
-    document = msgspec.json.decode(rows.json_bytes(["BIGINT", "BIGINT"], {"head": True}))
+    document = msgspec.json.decode(rows.json_bytes([duckdb.sqltype("BIGINT")] * 2, {"head": True}))
     assert document["rows"] == [[1, 2]]
     assert [column["name"] for column in document["columns"]] == ["n", "n"]

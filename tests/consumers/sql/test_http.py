@@ -174,6 +174,18 @@ def test_values_are_as_json_has_them(http: Http, topic: str) -> None:
     assert row[13:] == ["2026-01-02", "2026-01-02T03:04:05.123456", "2026-01-02T03:04:05Z", "7"]
 
 
+def test_values_that_arrow_has_otherwise_are_as_duckdb_has_them(http: Http, topic: str) -> None:
+    http.publish(topic, {"value": "v"})
+    sql = f"select timetz '10:00:00+02' a, {2**127}::uhugeint b, time '24:00:00' c, [{2**127}::uhugeint] d from {topic}"
+    found = answer(http, sql)
+    assert found["rows"] == [["10:00:00+02", 2**127, "24:00:00", [2**127]]]
+    assert [column["type"] for column in found["columns"]] == ["TIME WITH TIME ZONE", "UHUGEINT", "TIME", "UHUGEINT[]"]
+    reply = http.json("POST", "/v1/sql", {"sql": sql}, Accept=names.MEDIA_ARROW)
+    with pa.ipc.open_stream(reply.body) as stream:
+        row = stream.read_all().select(["a", "b"]).to_pylist()
+    assert row == [{"a": "10:00:00+02", "b": str(2**127)}]
+
+
 def test_an_arrow_stream_has_the_same(http: Http, topic: str) -> None:
     publish(http, topic, *range(10), acks="table")
     publish(http, topic, 10)

@@ -1,6 +1,6 @@
 """Values of results that Python has no value for."""
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from typing import Any
 
 import duckdb
@@ -26,6 +26,9 @@ from siltlog.infra.sql.values import python_values
         ("{'at': timestamp 'infinity', 'n': 1}", {"at": "infinity", "n": 1}),
         ("map{date 'infinity': 1}", [("infinity", 1)]),
         ("union_value(at := date 'infinity')", "infinity"),
+        ("time '24:00:00'", "24:00:00"),
+        ("time '23:59:59.5'", time(23, 59, 59, 500_000)),
+        ("[{'at': time '24:00:00', 'n': 1}]", [{"at": "24:00:00", "n": 1}]),
     ],
 )
 def test_times_that_python_has_not_are_text(expression: str, value: Any) -> None:
