@@ -141,8 +141,9 @@ class TableLog:
             whole = False
         except Torn as torn:
             raise damaged(self.topic, str(torn), "it is cut short") from torn
-        if not whole:
-            # Cleaned since: another process wrote a checkpoint after them.
+        if not whole or any(entry.undescribed for entry in entries):
+            # Cleaned since: another process wrote a checkpoint after them. Or the whole log says what another program's
+            # files are, and whether they are still there.
             return self._reopen()
         # Whatever is built on these entries must not outlive them, whoever wrote them.
         self._store.sync(entry_path(self.topic, entry.version) for entry in entries)

@@ -107,6 +107,8 @@ class Entry:
     properties: Mapping[str, str] | None
     """All table properties after it; None when it does not touch them."""
     size_bytes: int = 0
+    undescribed: tuple[str, ...] = ()
+    """The paths of files that it adds without saying which offsets they have: another program's."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -151,12 +153,17 @@ def parse_entry(topic: str, path: str, version: int, content: bytes) -> Entry:
     """Raises Torn for an entry that is cut short, CorruptData for one that is damaged in another way."""
     info = _CommitInfo()
     adds: list[DataFile] = []
+    undescribed: list[str] = []
     removes: list[str] = []
     transactions: dict[str, int] = {}
     properties: dict[str, str] | None = None
     for action in _actions(topic, path, content):
         if action.add is not None:
-            adds.append(_data_file(topic, path, action.add))
+            file = _data_file(topic, path, action.add)
+            if file is None:
+                undescribed.append(unquote(action.add.path))
+            else:
+                adds.append(file)
         elif action.remove is not None:
             removes.append(unquote(action.remove.path))
         elif action.txn is not None:
@@ -168,7 +175,8 @@ def parse_entry(topic: str, path: str, version: int, content: bytes) -> Entry:
     # App transactions come last: with all of them, nothing before them is cut off.
     if info.transactions is not None and len(transactions) < info.transactions:
         raise Torn(path)
-    return Entry(version, info.commit_id, tuple(adds), tuple(removes), transactions, properties, len(content))
+    files = tuple(adds), tuple(removes)
+    return Entry(version, info.commit_id, *files, transactions, properties, len(content), tuple(undescribed))
 
 
 def _actions(topic: str, path: str, content: bytes) -> list[_Action]:
@@ -195,8 +203,25 @@ def damaged(topic: str, path: str, reason: str) -> Exception:
     )
 
 
-def _data_file(topic: str, entry: str, add: _Add) -> DataFile:
+def _undescribed(topic: str, files: Mapping[str, int]) -> Exception:
+    """The error for files of a table that say nothing of their offsets, by the version that has them."""
+    path, version = next(iter(files.items()))
+    return problem(
+        "corrupt_data",
+        f"the table of topic {topic} has the file {path} of another program since version {version}"
+        f"{f', and {len(files) - 1} more' if len(files) > 1 else ''}, without statistics of the column `offset`, by "
+        "which records are found. Have Delta restore the table to the version before that, and that program collect "
+        "statistics (delta.dataSkippingNumIndexedCols) before it writes there again",
+        topic=topic,
+        path=path,
+    )
+
+
+def _data_file(topic: str, entry: str, add: _Add) -> DataFile | None:
+    """None where nothing is said of the offsets in it. Raises CorruptData where what is said cannot be read."""
     try:
+        if not add.stats:
+            return None
         statistics = _STATISTICS.decode(add.stats or "")
         partition = int(add.partition_values[names.PARTITION_COLUMN] or "")
         lowest, highest = statistics.min_values.timestamp, statistics.max_values.timestamp
@@ -204,6 +229,9 @@ def _data_file(topic: str, entry: str, add: _Add) -> DataFile:
             times = TIMESTAMP_MIN_US, TIMESTAMP_MAX_US
         else:
             times = bounded_timestamps((lowest - _EPOCH) // _MICROSECOND, (highest - _EPOCH) // _MICROSECOND)
+    except msgspec.ValidationError:
+        # JSON that lacks what is needed: other programs tell no bounds of some columns, or of none.
+        return None
     except (msgspec.DecodeError, KeyError, ValueError) as error:
         raise damaged(topic, entry, f"the statistics of {add.path}: {error}") from error
     return DataFile(
@@ -313,13 +341,21 @@ def replay(store: ObjectStore, topic: str, version: int) -> State:
     parts = [(path, store.get(path)) for path in (checkpoint.paths if checkpoint else ())]
     entries = read_entries(store, topic, range(at + 1, version + 1))
     state = State({}, {}, at, sum(len(content) for _, content in parts), entries)
+    undescribed: dict[str, int] = {}
     for path, content in parts:
-        _read_checkpoint(topic, path, content, state)
+        undescribed |= dict.fromkeys(_read_checkpoint(topic, path, content, state), at)
     for entry in entries:
         for path in entry.removes:
             state.files.pop(path, None)
-        state.files.update((file.path, file) for file in entry.adds)
+            undescribed.pop(path, None)
+        for file in entry.adds:
+            state.files[file.path] = file
+            undescribed.pop(file.path, None)
+        # What was known before is not forgotten.
+        undescribed |= {path: entry.version for path in entry.undescribed if path not in state.files}
         state.transactions.update(entry.transactions)
+    if undescribed:
+        raise _undescribed(topic, undescribed)
     if cleaned_below(store, topic) > state.checkpoint_version + 1:
         raise FileNotFoundError(entry_path(topic, state.checkpoint_version + 1))
     return state
@@ -328,7 +364,8 @@ def replay(store: ObjectStore, topic: str, version: int) -> State:
 _ADD_FIELDS = ("path", "partitionValues", "size", "modificationTime", "stats")
 
 
-def _read_checkpoint(topic: str, path: str, content: bytes, state: State) -> None:
+def _read_checkpoint(topic: str, path: str, content: bytes, state: State) -> list[str]:
+    """Takes in what it has; gives the paths of files of which it says no offsets."""
     try:
         table = pq.ParquetFile(io.BytesIO(content)).read(columns=["txn", *(f"add.{name}" for name in _ADD_FIELDS)])
         txns: Any = table.column("txn").combine_chunks().drop_null()
@@ -339,6 +376,11 @@ def _read_checkpoint(topic: str, path: str, content: bytes, state: State) -> Non
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:
         raise damaged(topic, path, f"it cannot be read: {error}") from error
     state.transactions.update(numbers)
+    undescribed = []
     for file_path, values, size, modified, stats in zip(*columns, strict=True):
         file = _data_file(topic, path, _Add(file_path, dict(values), size, modified, stats))
-        state.files[file.path] = file
+        if file is None:
+            undescribed.append(unquote(file_path))
+        else:
+            state.files[file.path] = file
+    return undescribed

@@ -6,6 +6,7 @@ there. They are moved beside the log, never deleted.
 
 import fcntl
 import os
+import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -37,6 +38,7 @@ from siltlog.infra.table.entries import (
 )
 from siltlog.infra.table.snapshot import TRUE, TableSnapshot
 
+_ID = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}")
 _ATTEMPTS_MAX = 3
 _GLANCE_ENTRIES_MAX = 64
 """A small table, as a deleted topic's, has fewer entries after its checkpoint."""
@@ -177,9 +179,19 @@ def load(store: ObjectStore, topic: str) -> Loaded:
 
 
 def _properties_of_topic(store: ObjectStore, topic: str, handle: TableHandle) -> Mapping[str, str]:
-    """Raises ConfigError where the table is another program's, whose files are described in another way."""
+    """Raises ConfigError where the table is another program's, whose files are described in another way, or another
+    program gave it an id that none has."""
     properties = handle.configuration()
-    if not properties.get(delta_names.PROPERTY_TOPIC_ID):
+    topic_id = properties.get(delta_names.PROPERTY_TOPIC_ID)
+    if topic_id and not _ID.fullmatch(topic_id):
+        raise problem(
+            "invalid_config",
+            f"the table of topic {topic} at {store.uri(names.topic_path(topic))} has the property "
+            f"{delta_names.PROPERTY_TOPIC_ID} {topic_id[:80]!r}, which is no topic's id: another program has set it. "
+            "Have Delta set it to what an older version of the table has, or restore the table to that version",
+            topic=topic,
+        )
+    if not topic_id:
         raise problem(
             "invalid_config",
             f"{store.uri(names.topic_path(topic))} is a Delta table of another program, and only topics may lie there: "

@@ -66,10 +66,15 @@ def test_a_file_without_times_has_the_widest() -> None:
     assert (file.min_timestamp_us, file.max_timestamp_us) == (TIMESTAMP_MIN_US, TIMESTAMP_MAX_US)
 
 
-@pytest.mark.parametrize("stats", [None, "", "{}", '{"numRecords": 1}'])
-def test_a_file_without_statistics_is_damage(stats: str | None) -> None:
+@pytest.mark.parametrize("stats", [None, "", "{}", '{"numRecords": 1}', '{"numRecords": 1, "minValues": {}}'])
+def test_a_file_without_statistics_of_its_offsets_is_named_apart(stats: str | None) -> None:
+    found = parse_entry("t", "path", 0, entry({"add": {**ADD, "stats": stats}}))
+    assert (found.adds, found.undescribed) == ((), ("partition=1/a b.parquet",))
+
+
+def test_statistics_that_are_cut_short_are_damage() -> None:
     with pytest.raises(CorruptData, match=r"the statistics of partition=1/a%20b.parquet"):
-        parse_entry("t", "path", 0, entry({"add": {**ADD, "stats": stats}}))
+        parse_entry("t", "path", 0, entry({"add": {**ADD, "stats": '{"numRecords"'}}))
 
 
 @pytest.mark.rule("T21")

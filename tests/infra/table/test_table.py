@@ -30,7 +30,7 @@ from siltlog.infra.table import delta as table_commit
 from siltlog.infra.table import table as table_module
 from siltlog.infra.table.commits import CLEAN_UP_S, COMMITS_MIN
 from siltlog.infra.table.data_file import data_file_from_footer, write_data_file
-from siltlog.infra.table.entries import RETENTION_MS, cleaned_below, read_entry
+from siltlog.infra.table.entries import RETENTION_MS, cleaned_below, entry_path, read_entry
 from siltlog.infra.table.table import TopicTable, topic_names
 
 
@@ -563,6 +563,48 @@ def test_another_programs_table_is_refused_as_that_whatever_rows_it_has(
         with pytest.raises(ConfigError, match="another program, and only topics may lie there"):
             TopicTable.open(disk, "alien", CLOCK)
         DeltaTable(disk.uri("topics/alien")).create_checkpoint()
+
+
+def test_files_without_statistics_of_offsets_are_named_until_the_table_is_restored(disk: LocalStore) -> None:
+    table = claimed(disk)
+    append(disk, table, {0: 3})
+    before = table.snapshot
+    (file,) = before.files.values()
+    handle = DeltaTable(disk.uri("topics/t"))
+    there = disk.path(f"topics/t/{file.path}")
+    other = f"{names.partition_folder(0)}/other.parquet"
+    disk.path(f"topics/t/{other}").write_bytes(there.read_bytes())
+    add = {"path": other, "partitionValues": {"partition": "0"}, "size": file.size_bytes, "modificationTime": 1}
+    actions = [
+        {"commitInfo": {"operation": "OPTIMIZE"}},
+        {"remove": {"path": file.path, "dataChange": False, "deletionTimestamp": CLOCK.now_us() // 1000}},
+        {"add": {**add, "dataChange": False, "stats": '{"numRecords": 3}'}},
+    ]
+    version = before.version + 1
+    disk.put(entry_path("t", version), "\n".join(map(json.dumps, actions)).encode())
+    wrong = rf"the file {other} of another program since version {version}, without statistics of the column `offset`"
+    for _ in range(2):
+        with pytest.raises(CorruptData, match=wrong):
+            reopened(disk, table)
+        with pytest.raises(CorruptData, match=wrong):
+            table.refresh()
+        if version == before.version + 1:
+            DeltaTable(disk.uri("topics/t")).create_checkpoint()
+    handle.update_incremental()
+    handle.restore(before.version)
+    assert reopened(disk, table).snapshot.files.keys() == before.files.keys()
+    assert table.refresh().files.keys() == before.files.keys()
+    append(disk, table, {0: 1})
+
+
+def test_an_id_that_another_program_has_set_is_named(disk: LocalStore) -> None:
+    table = claimed(disk)
+    handle = DeltaTable(disk.uri("topics/t"))
+    handle.alter.set_table_properties({delta_names.PROPERTY_TOPIC_ID: "mine"}, raise_if_not_exists=False)
+    with pytest.raises(ConfigError, match=r"the table of topic t at file:.* 'mine', which is no topic's id"):
+        TopicTable.open(disk, "t", CLOCK)
+    handle.restore(table.snapshot.version)
+    assert TopicTable.open(disk, "t", CLOCK).topic_id == table.topic_id
 
 
 def test_a_topic_that_another_program_replaced_is_told_how_to_come_back(disk: LocalStore) -> None:
