@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.http.connection.hang_up import HangUp
 from siltlog.ingest.log.log import Appended
 from siltlog.ingest.log.topic import TopicLog
 
@@ -11,18 +12,32 @@ Wait = asyncio.Future[None]
 
 
 async def acknowledged(
-    topic: TopicLog, appended: Appended, acks: str, timeout_seconds: float, wake_flusher: Callable[[], None]
+    topic: TopicLog,
+    appended: Appended,
+    acks: str,
+    timeout_seconds: float,
+    wake_flusher: Callable[[], None],
+    hang_up: HangUp | None = None,
 ) -> None:
-    """Returns once `acks` is met for every record. Raises OutcomeUnknown `ack_timeout` with what was reached."""
+    """Returns once `acks` is met for every record. Raises OutcomeUnknown `ack_timeout` with what was reached, also once
+    the client has hung up that waits for more than the WAL."""
     loop = asyncio.get_running_loop()
     reached = "none"
     future = appended.durable if appended.written is None else appended.written
     waits: list[Wait] = []
     timer = loop.call_later(timeout_seconds, lambda: _expire(future, late(topic, acks, reached)))
 
+    hung_up = False
+    forget: Callable[[], None] | None = None
+
+    def end() -> None:
+        nonlocal hung_up
+        hung_up = True
+        _expire(future, late(topic, acks, reached))
+
     def in_time(future: Wait) -> Wait:
-        # The timer may have fired between one wait and the next.
-        if loop.time() >= timer.when():
+        # The timer may have fired, or the client hung up, between one wait and the next.
+        if hung_up or loop.time() >= timer.when():
             _expire(future, late(topic, acks, reached))
         return future
 
@@ -39,6 +54,8 @@ async def acknowledged(
         for future in waits:
             await in_time(future)
         reached = "wal"
+        # The journal and the table may take long, and nobody would hear of them.
+        forget = hang_up.when(end) if hang_up is not None else None
         if acks == "object":
             waits += [wait for log, end in appended.ends if (wait := log.when_shown(end)) is not None]
             for future in waits:
@@ -50,6 +67,8 @@ async def acknowledged(
                 await in_time(future)
     finally:
         timer.cancel()
+        if forget is not None:
+            forget()
         for wait in waits:
             if not wait.cancel() and not wait.cancelled():
                 # Failed with the others; one of them was raised.

@@ -13,6 +13,7 @@ from siltlog.infra import names
 from siltlog.infra.arrow.partitioner import PARTITIONERS
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.http.coding import CODINGS
+from siltlog.infra.http.connection.hang_up import HANG_UP
 from siltlog.infra.http.memory import held_of
 from siltlog.infra.http.operations import (
     ANYTHING,
@@ -260,7 +261,8 @@ class Publish:
         if held is not None:
             # What it read is no longer needed, or counted with its group commit.
             held.release()
-        return publish_reply(await self._publishing.acknowledged(published, timeout_ms))
+        hang_up = request.scope["state"].get(HANG_UP)
+        return publish_reply(await self._publishing.acknowledged(published, timeout_ms, hang_up))
 
 
 def _acks(query: Query) -> Acks | None:

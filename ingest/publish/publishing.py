@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple, cast
 from siltlog.infra import names
 from siltlog.infra.arrow.partitioner import PlacedBy
 from siltlog.infra.errors import SiltlogError, UnknownTopic, problem
+from siltlog.infra.http.connection.hang_up import HangUp
 from siltlog.infra.security.grant import EVERYTHING, Grant
 from siltlog.infra.settings.topic_config import answered_at
 from siltlog.ingest.log.log import Appended, Log
@@ -162,13 +163,14 @@ class Publishing:
         body.plain = body.sent = None
         return Published(topic, body, by, level, appended)
 
-    async def acknowledged(self, published: Published, timeout_ms: int) -> Published:
-        """The second half of `publish`. Raises OutcomeUnknown `ack_timeout` with the acks that was reached."""
+    async def acknowledged(self, published: Published, timeout_ms: int, hang_up: HangUp | None = None) -> Published:
+        """The second half of `publish`. Raises OutcomeUnknown `ack_timeout` with the acks that was reached, also where
+        the client has hung up that waits for more than the WAL: `hang_up` is the end of its connection."""
         topic, acks = published.topic, published.acks
         if acks == "wal" and published.appended.is_synced:
             return self.durable(published)
         if acks != "none":
-            await acknowledged(topic, published.appended, acks, timeout_ms / 1000, self._wake_flusher)
+            await acknowledged(topic, published.appended, acks, timeout_ms / 1000, self._wake_flusher, hang_up)
         _count(published)
         return published
 

@@ -1,0 +1,59 @@
+"""Who hangs up is waited for no longer; what it published stays as it is."""
+
+import asyncio
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from log_rig import running_log
+
+from siltlog.infra import names
+from siltlog.infra.errors import OutcomeUnknown
+from siltlog.infra.http.connection.hang_up import HANG_UP, HangUp
+from siltlog.infra.http.requests import BodyReader
+from siltlog.infra.security.grant import EVERYTHING, GRANT
+from siltlog.ingest.publish.http import Publish
+from siltlog.ingest.publish.publishing import Publishing
+from siltlog.ingest.wal.disk import Disk
+
+BODY = b'{"records":[{"value":"v"},{"value":"w","partition":1}]}'
+
+
+@pytest.mark.rule("P1")
+@pytest.mark.parametrize("acks", ["table", "wal"])
+def test_who_hangs_up_while_it_waits_for_the_table_is_waited_for_no_longer(tmp_path: Path, acks: str) -> None:
+    async def received() -> MutableMapping[str, Any]:
+        return {"type": "http.request", "body": BODY}
+
+    sent: list[MutableMapping[str, Any]] = []
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    async def run() -> None:
+        async with running_log(tmp_path, Disk()) as (log, topics):
+            topic = await topics.create("t", 2, {})
+            # Nothing of it is ever flushed.
+            publish = Publish(Publishing(log, lambda: None, None), BodyReader(1_000_000), 1_000_000)
+            hang_up = HangUp()
+            scope = {"type": "http", "method": "POST", "path": "/", "path_params": {"topic": "t"}}
+            scope |= {"headers": [(b"content-type", names.MEDIA_JSON.encode())]}
+            scope |= {"query_string": f"acks={acks}&timeout_ms=60000".encode()}
+            scope |= {"state": {GRANT: EVERYTHING, HANG_UP: hang_up}}
+            asked = asyncio.create_task(publish(scope, received, send))
+            async with asyncio.timeout(30):
+                while acks == "table" and not topic.partition(1).awaited:
+                    await asyncio.sleep(0.01)
+                hang_up.told()
+                if acks == "wal":
+                    await asked
+                    assert sent[0]["status"] == 200
+                    return
+                with pytest.raises(OutcomeUnknown, match="acks=table was not reached") as ended:
+                    await asked
+            assert ended.value.members["acks"] == "wal"
+            assert [log.bounds().high_watermark for log in topic.partitions] == [1, 1]
+            assert not any(log.awaited for log in topic.partitions)
+
+    asyncio.run(run())
