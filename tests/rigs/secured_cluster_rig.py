@@ -55,8 +55,10 @@ class SecuredNodes:
             self.nodes.until(lambda each=each: known in keys_of(each), "all nodes know the key")
         return known, reply.json["key"]
 
-    def owner(self, topic: str) -> str:
-        reply = self.admin.get(f"/v1/topics/{topic}")
+    def owner(self, topic: str, asked: str = "") -> str:
+        """The name of the node that owns a topic, as a node says; empty while that cannot tell, or none does."""
+        admin = self.at(asked, self.token) if asked else self.admin
+        reply = admin.get(f"/v1/topics/{topic}")
         return str(reply.json.get("owner") or "") if reply.status == 200 else ""
 
     def other(self, topic: str) -> str:
