@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from siltlog.consumers.reading.view import LogView
+from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.kafka.errors import KafkaError, kafka_error
 from siltlog.infra.settings.topic_config import TopicConfig, Value
@@ -36,6 +37,8 @@ _LOGGER, _CLIENT_METRICS, _GROUP = 8, 16, 32
 _LISTED = frozenset((TOPIC, BROKER))
 _ALL_LISTED_SINCE = 1
 _NOTHING_SET = (BROKER, _CLIENT_METRICS)
+_KINDS = frozenset((TOPIC, BROKER, _LOGGER, _CLIENT_METRICS, _GROUP))
+"""All that there is in Kafka, whether or not anything of it is here."""
 _NO_KIND = "settings are those of topics (2)"
 _NOT_HERE = {
     BROKER: f"{_NO_KIND}; the server's are changed by `silt config set`, without a restart",
@@ -59,16 +62,17 @@ class Configs:
 
     async def list(self, call: Call) -> Answer:
         """What has settings that can be described; before version 1 only metrics of clients were asked for."""
-        wanted = set(call.body["resource_types"]) or _LISTED
+        asked = set(call.body["resource_types"])
+        if not asked <= _KINDS:
+            return {"error_code": KafkaError.UNSUPPORTED_VERSION, "config_resources": []}
+        wanted = asked or _LISTED
         found: list[dict[str, Any]] = []
         if call.version >= _ALL_LISTED_SINCE:
             if TOPIC in wanted:
-                names = [topic.name for topic in self._log.topics()]
-                seen = call.session.granted.sees("topic", names)
+                seen = call.session.granted.sees("topic", [topic.name for topic in self._log.topics()])
                 found += [{"resource_name": name, "resource_type": TOPIC} for name in seen]
             if BROKER in wanted:
-                brokers = self._leaders.brokers(call.session.connection.own_address)
-                found += [{"resource_name": str(broker.node_id), "resource_type": BROKER} for broker in brokers]
+                found += [{"resource_name": name, "resource_type": BROKER} for name in self._broker_ids(call)]
         return {"error_code": KafkaError.NONE, "config_resources": found}
 
     async def describe(self, call: Call) -> Answer:
@@ -80,11 +84,17 @@ class Configs:
     def _described(self, call: Call, wanted: Mapping[str, Any]) -> dict[str, Any]:
         kind, name = wanted["resource_type"], wanted["resource_name"]
         answer = {"resource_type": kind, "resource_name": name, "configs": [], "error_message": None}
+        if kind == BROKER and name and name not in self._broker_ids(call):
+            told = f"there is no broker {name[:200]!r}: name one by its number, or none for what all of them have"
+            return {**answer, "error_code": KafkaError.INVALID_REQUEST, "error_message": told}
         if kind in _NOTHING_SET:
             # What a server is set to is told by its own API.
             return answer
         if kind != TOPIC:
             return {**answer, "error_code": KafkaError.INVALID_REQUEST, "error_message": _NOT_HERE.get(kind, _NO_KIND)}
+        wrong = names.readable_topic_problem(name)
+        if wrong is not None:
+            return {**answer, "error_code": KafkaError.INVALID_TOPIC_EXCEPTION, "error_message": wrong}
         error = call.session.refusal("describeTopic", "describe", name)
         if error is None:
             try:
@@ -92,12 +102,16 @@ class Configs:
             except SiltlogError as unknown:
                 error = unknown
             else:
-                keys, body = wanted["configuration_keys"], call.body
+                # None of them are all of them, as with Kafka's brokers.
+                keys, body = wanted["configuration_keys"] or None, call.body
                 told = told_configs(
                     config, keys, synonyms=body["include_synonyms"], documentation=body["include_documentation"]
                 )
                 return {**answer, "configs": told}
         return {**answer, "error_message": error.detail, "error_code": kafka_error(error)}
+
+    def _broker_ids(self, call: Call) -> Collection[str]:
+        return [str(broker.node_id) for broker in self._leaders.brokers(call.session.connection.own_address)]
 
     async def replace(self, call: Call) -> Answer:
         """Puts back what a request does not name."""

@@ -16,7 +16,8 @@ Move = Callable[[str, str], Awaitable[None]]
 Refusal = tuple[KafkaError, str]
 _MOVED = 200
 """The status by which HTTP answers it."""
-_UNCLEAN = 1
+_PREFERRED, _UNCLEAN = 0, 1
+_NO_KIND = "an election is of the preferred leader (0) or an unclean one (1)"
 _NO_SUCH_PARTITION = "the topic has no such partition"
 _LED = "its leader is there: the topic's owner leads all its partitions, and there is no other to prefer"
 _NOBODY_LEADS = (
@@ -40,15 +41,21 @@ class Leading:
     async def elect(self, call: Call) -> Answer:
         """Nothing is ever to be done: where nobody leads a topic, an election by hand would lose records."""
         wanted = call.body["topic_partitions"]
+        is_known = not call.version or call.body["election_type"] in (_PREFERRED, _UNCLEAN)
+        error = KafkaError.NONE if is_known else KafkaError.INVALID_REQUEST
         if wanted is None:
             # As Kafka's brokers: what needs no election is left out where nobody asked for it by name.
-            return {"error_code": KafkaError.NONE, "replica_election_results": []}
+            return {"error_code": error, "replica_election_results": []}
         results, turns = [], Turns()
         async for each in turns.over(wanted):
             name, numbers = each["topic"], turns.over(dict.fromkeys(each["partitions"]))
-            found = [{"partition_id": number} | self._elected(call, name, number) async for number in numbers]
+            found = [
+                {"partition_id": number}
+                | ({"error_code": error, "error_message": _NO_KIND} if error else self._elected(call, name, number))
+                async for number in numbers
+            ]
             results.append({"topic": name, "partition_result": found})
-        return {"error_code": KafkaError.NONE, "replica_election_results": results}
+        return {"error_code": error, "replica_election_results": results}
 
     def _elected(self, call: Call, name: str, number: int) -> dict[str, Any]:
         refusal = call.session.refusal("describeTopic", "describe", name)

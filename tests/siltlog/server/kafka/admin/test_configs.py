@@ -204,3 +204,27 @@ def test_what_has_settings_is_listed(http: Http, bootstrap: str) -> None:
         asked = {"resource_type": metrics, "resource_name": "x", "configuration_keys": None}
         [told] = tape.ask(DESCRIBE, 4, resources=[asked])["results"]
         assert (told["error_code"], told["configs"]) == (0, [])
+
+
+def test_what_there_is_not_is_refused_as_by_kafkas_brokers(http: Http, bootstrap: str) -> None:
+    http.create("described")
+    with Tape(bootstrap) as tape:
+
+        def described(kind: int, name: str, keys: list[str] | None = None) -> Any:
+            asked = {"resource_type": kind, "resource_name": name, "configuration_keys": keys}
+            [told] = tape.ask(DESCRIBE, 4, resources=[asked])["results"]
+            assert bool(told["error_message"]) == bool(told["error_code"])
+            return told
+
+        for kind in (7, 0, -1):
+            answer = tape.ask(LIST, 1, resource_types=[TOPIC, kind])
+            assert (answer["error_code"], answer["config_resources"]) == (KafkaError.UNSUPPORTED_VERSION, [])
+        for name, code in (("1", 0), ("", 0), ("7", KafkaError.INVALID_REQUEST), ("x", KafkaError.INVALID_REQUEST)):
+            assert described(BROKER, name)["error_code"] == code
+        for name in ("", "a/b", "."):
+            assert described(TOPIC, name)["error_code"] == KafkaError.INVALID_TOPIC_EXCEPTION
+        assert described(TOPIC, "absent")["error_code"] == KafkaError.UNKNOWN_TOPIC_OR_PARTITION
+        # No names are all of them, as with none named.
+        assert described(TOPIC, "described", [])["configs"] == described(TOPIC, "described")["configs"]
+        assert len(described(TOPIC, "described", [])["configs"]) > 10
+        assert described(TOPIC, "described", ["nothing"])["configs"] == []

@@ -44,6 +44,16 @@ def test_an_election_is_never_needed(http: Http, bootstrap: str, version: int, k
     assert everything["replica_election_results"] == []
 
 
+def test_there_is_no_other_kind_of_election(http: Http, bootstrap: str) -> None:
+    http.create("elected-otherwise")
+    with Tape(bootstrap) as tape:
+        assert elected(tape, {"elected-otherwise": [0]}, kind=2) == [
+            ("elected-otherwise", 0, KafkaError.INVALID_REQUEST)
+        ]
+        answer = tape.ask(ELECT, 2, topic_partitions=None, timeout_ms=1_000, election_type=-1)
+    assert answer["error_code"] == KafkaError.INVALID_REQUEST
+
+
 def reassigned(tape: Tape, topic: str, **replicas: list[int] | None) -> tuple[int, str | None]:
     """`replicas` by partition, as p0; the error and the sentence that all partitions have."""
     parts = [{"partition_index": int(name[1:]), "replicas": each} for name, each in replicas.items()]
