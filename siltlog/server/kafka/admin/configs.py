@@ -85,8 +85,8 @@ class Configs:
         kind, name = wanted["resource_type"], wanted["resource_name"]
         answer = {"resource_type": kind, "resource_name": name, "configs": [], "error_message": None}
         if kind == BROKER and name and name not in self._broker_ids(call):
-            told = f"there is no broker {name[:200]!r}: name one by its number, or none for what all of them have"
-            return {**answer, "error_code": KafkaError.INVALID_REQUEST, "error_message": told}
+            sentence = f"there is no broker {name[:200]!r}: name one by its number, or none for what all of them have"
+            return {**answer, "error_code": KafkaError.INVALID_REQUEST, "error_message": sentence}
         if kind in _NOTHING_SET:
             # What a server is set to is told by its own API.
             return answer
