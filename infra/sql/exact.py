@@ -2,17 +2,18 @@
 become negative. They go as text, and the numbers become numbers again."""
 
 from collections.abc import Sequence
-from typing import Any
-
-import duckdb
+from typing import TYPE_CHECKING, Any
 
 from siltlog.infra.sql.identifiers import quoted
+
+if TYPE_CHECKING:
+    import duckdb
 
 _NUMBER = "uhugeint"
 _AS_TEXT = ("time with time zone", _NUMBER)
 
 
-def exact(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+def exact(relation: "duckdb.DuckDBPyRelation") -> "duckdb.DuckDBPyRelation":
     """The same rows, with text for what Arrow would have otherwise, also within lists and the like."""
     columns = [
         f"#{place}" if (text := _text_of(kind)) is None else f"CAST(#{place} AS {text}) AS {quoted(name)}"
