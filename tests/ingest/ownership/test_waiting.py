@@ -19,6 +19,8 @@ from siltlog.ingest.ownership.waiting import (
     WaitingTopics,
 )
 
+TOPIC_ID = "5f0c2a4e-8a3b-4c1d-9e6f-0a1b2c3d4e5f"
+
 
 def topics(root: Path, clock: VirtualClock, said: list[Any] | None = None) -> WaitingTopics:
     logger: Any = SimpleNamespace(info=lambda *_, **fields: None if said is None else said.append(fields))
@@ -46,19 +48,19 @@ def test_the_table_is_that_of_the_views_topic_as_it_is_now(tmp_path: Path) -> No
     async def run() -> None:
         clock = VirtualClock()
         waiting = topics(tmp_path, clock)
-        assert await waiting.table("t", "id") is None
+        assert await waiting.table("t", TOPIC_ID) is None
         config = TopicConfig({})
         made = TopicTable.create(
-            LocalStore(str(tmp_path)), "t", topic_id="id", partitions=1, config=config, created_us=0, clock=clock
+            LocalStore(str(tmp_path)), "t", topic_id=TOPIC_ID, partitions=1, config=config, created_us=0, clock=clock
         )
         assert await waiting.table("t", "another") is None
-        table = await waiting.table("t", "id")
+        table = await waiting.table("t", TOPIC_ID)
         assert table is not None
         made.claim({0: 5}, "c1")
-        assert await waiting.table("t", "id") is table
+        assert await waiting.table("t", TOPIC_ID) is table
         assert table.snapshot.epochs == {0: 5}, "it was looked at again"
         waiting.drop_table("t")
-        assert await waiting.table("t", "id") is not table
+        assert await waiting.table("t", TOPIC_ID) is not table
         made.delete("c2")
         assert await waiting.table("t", "id") is None
 
