@@ -108,7 +108,10 @@ EVENTS: tuple[LogEvent, ...] = (
         "the changed files of TLS are not used for other nodes",
         "mend the files that SILT_TLS_CERT, SILT_TLS_KEY and SILT_TLS_PEER_CA name",
     ),
-    LogEvent("tls_connections_closed", "connections of certificates that were revoked or have ended were closed"),
+    LogEvent(
+        "tls_connections_closed",
+        "connections of certificates that were revoked, have ended or may be of an authority that is gone were closed",
+    ),
     LogEvent("tls_unwatched", "looking after the certificate failed", _DEFECT),
     # Access.
     LogEvent(

@@ -23,6 +23,15 @@ _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """The ciphers of TLS 1.2 that have forward secrecy and authenticated encryption. TLS 1.3 has no others."""
 _SELF_TURNS_MAX = 10
 _LIST = re.compile(rb"-----BEGIN X509 CRL-----.+?-----END X509 CRL-----\s*", re.DOTALL)
+_AUTHORITY = re.compile(rb"-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----(.+?)-----END", re.DOTALL)
+Authorities = frozenset[bytes]
+"""Certificates of authorities, each as it is written in PEM, without white space."""
+
+
+class ServerContext(ssl.SSLContext):
+    """A context that knows whose certificates it lets in."""
+
+    authorities: Authorities = frozenset()
 
 
 class TlsFiles(NamedTuple):
@@ -43,16 +52,21 @@ class TlsFiles(NamedTuple):
 
 
 class ClientCertificate(NamedTuple):
-    """What a client's certificate says that was verified in the handshake. `issuer` is a name in DER."""
+    """What a client's certificate says that was verified in the handshake. `issuer` is a name in DER.
+
+    `authorities` are those of which it could be then: which of them it was of is not told.
+    """
 
     uris: tuple[str, ...]
     dns: tuple[str, ...]
     issuer: bytes
     serial: int
     not_after: datetime
+    authorities: Authorities = frozenset()
 
 
-def client_certificate(der: bytes) -> ClientCertificate:
+def client_certificate(der: bytes, context: ssl.SSLContext) -> ClientCertificate:
+    """Reads what a client has shown in a handshake with `context`."""
     certificate = x509.load_der_x509_certificate(der)
     uris: list[str] = []
     dns: list[str] = []
@@ -61,8 +75,9 @@ def client_certificate(der: bytes) -> ClientCertificate:
         uris = names.get_values_for_type(x509.UniformResourceIdentifier)
         dns = names.get_values_for_type(x509.DNSName)
     issuer = certificate.issuer.public_bytes()
+    authorities = context.authorities if isinstance(context, ServerContext) else frozenset()
     return ClientCertificate(
-        tuple(uris), tuple(dns), issuer, certificate.serial_number, certificate.not_valid_after_utc
+        tuple(uris), tuple(dns), issuer, certificate.serial_number, certificate.not_valid_after_utc, authorities
     )
 
 
@@ -85,10 +100,15 @@ class Identity(NamedTuple):
     `h2` is one for gRPC; None where that is not spoken.
     """
 
-    context: ssl.SSLContext
+    context: ServerContext
     not_after: datetime
     revoked: Revoked = Revoked()
-    h2: ssl.SSLContext | None = None
+    h2: ServerContext | None = None
+
+    def has_withdrawn(self, certificate: ClientCertificate) -> bool:
+        """Whether a client's certificate was taken back since it shook hands, or may have been of an authority that
+        counts no more."""
+        return self.revoked.has(certificate) or not certificate.authorities <= self.context.authorities
 
 
 def load_identity(files: TlsFiles) -> Identity:
@@ -99,9 +119,9 @@ def load_identity(files: TlsFiles) -> Identity:
     return Identity(context, not_after, revoked, h2)
 
 
-def _context(files: TlsFiles, protocol: str) -> tuple[ssl.SSLContext, Revoked]:
+def _context(files: TlsFiles, protocol: str) -> tuple[ServerContext, Revoked]:
     """A context for connections that speak `protocol`, which was tried out."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[files.minimum]
     context.set_ciphers(_CIPHERS)
     context.set_alpn_protocols([protocol])
@@ -116,7 +136,8 @@ def _context(files: TlsFiles, protocol: str) -> tuple[ssl.SSLContext, Revoked]:
         raise ConfigError(f"{files.key} is not the key of a certificate in PEM: {_reason(error)}") from error
     revoked = Revoked()
     if files.client_ca is not None:
-        _load_authorities(context, files.client_ca, "certificates of authorities")
+        content = _load_authorities(context, files.client_ca, "certificates of authorities")
+        context.authorities = frozenset(b"".join(body.split()) for body in _AUTHORITY.findall(content))
         context.verify_mode = _MODES[files.clients]
         # A session that is taken up again would not be asked for its certificate, nor held against the list.
         context.num_tickets = 0
@@ -160,12 +181,14 @@ def _no_password() -> str:
     raise ConfigError("the key of SILT_TLS_KEY is encrypted; give it without a password, readable by the server alone")
 
 
-def _load_authorities(context: ssl.SSLContext, path: Path, what: str) -> None:
-    _readable(path)
+def _load_authorities(context: ssl.SSLContext, path: Path, what: str) -> bytes:
+    """Gives what is in the file."""
+    content = _readable(path)
     try:
         context.load_verify_locations(cafile=path)
     except ssl.SSLError as error:
         raise ConfigError(f"{path} does not hold {what} in PEM: {_reason(error)}") from error
+    return content
 
 
 def _try_out(context: ssl.SSLContext, files: TlsFiles) -> None:

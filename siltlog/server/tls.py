@@ -123,11 +123,14 @@ class Tls:
         self._logger.info("the files of TLS were read again", not_after=identity.not_after.isoformat())
 
     def _end_certificates(self, withdraw: Withdraw) -> None:
-        now = self._now()
-        revoked = self._identity.revoked
-        ended = withdraw(lambda certificate: certificate.not_after <= now or revoked.has(certificate))
+        now, identity = self._now(), self._identity
+        ended = withdraw(lambda certificate: certificate.not_after <= now or identity.has_withdrawn(certificate))
         if ended:
-            self._logger.warning("connections of certificates that were revoked or have ended were closed", count=ended)
+            self._logger.warning(
+                "connections of certificates that were revoked, have ended or may be of an authority that is gone were "
+                "closed",
+                count=ended,
+            )
 
     def warnings(self) -> list[str]:
         now = self._now()

@@ -55,7 +55,8 @@ class Peers:
             in_clear = self._needs_tls and (is_proxy or not is_loopback(address))
             return Peer(address, is_proxy=is_proxy, in_clear=in_clear)
         shown = handshake.getpeercert(True)
-        return Peer(address, "https", certificate=client_certificate(shown) if shown else None, is_proxy=is_proxy)
+        certificate = client_certificate(shown, handshake.context) if shown else None
+        return Peer(address, "https", certificate=certificate, is_proxy=is_proxy)
 
 
 def _address(transport: asyncio.BaseTransport) -> str:

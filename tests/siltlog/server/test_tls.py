@@ -5,6 +5,7 @@ import json
 import os
 import select
 import signal
+import socket
 import ssl
 import threading
 import time
@@ -338,6 +339,41 @@ def test_a_certificate_that_is_revoked_loses_its_connections_too(made: Made) -> 
             assert b" 200 " in exchange(stays, "GET /healthz HTTP/1.1\nHost: localhost")
         assert not comes_in(Http(server.url, client))
         assert comes_in(others)
+
+
+@pytest.mark.rule("A22")
+def test_with_an_authority_go_the_connections_that_it_may_have_let_in(made: Made, tmp_path: Path) -> None:
+    other, third = trustme.CA(), trustme.CA()
+    settings = with_clients(made, "optional") | {"tls_client_ca": tmp_path / "clients.pem"}
+
+    def let_in(*authorities: trustme.CA) -> None:
+        (tmp_path / "clients.pem").write_bytes(b"\n".join(one.cert_pem.bytes() for one in authorities))
+
+    def shown(authority: trustme.CA) -> Http:
+        client = client_of(made)
+        authority.issue_cert("jobs").configure_cert(client)
+        return Http(server.url, client)
+
+    def asked(connection: socket.socket) -> bool:
+        return b" 200 " in exchange(connection, "GET /healthz HTTP/1.1\nHost: localhost")
+
+    let_in(made.authority, other)
+    with running_server(**settings) as server:
+        nobody = Http(server.url, client_of(made))
+        with shown(made.authority).connect() as gone, shown(other).connect() as kept, nobody.connect() as without:
+            assert all(map(asked, (gone, kept, without)))
+            # One more, and in another order, is nothing to those that are in.
+            let_in(third, other, made.authority)
+            hang_up(server)
+            until(lambda: comes_in(shown(third)))
+            assert all(map(asked, (gone, kept, without)))
+            let_in(third, other)
+            hang_up(server)
+            assert not gone.recv(1)
+            assert not kept.recv(1)
+            assert asked(without)
+        assert not comes_in(shown(made.authority))
+        assert comes_in(shown(other))
 
 
 # --- handshakes -------------------------------------------------------------------------------------------

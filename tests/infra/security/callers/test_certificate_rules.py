@@ -1,4 +1,5 @@
 import json
+import ssl
 from datetime import UTC, datetime
 from typing import Any
 
@@ -8,7 +9,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from siltlog.infra.security.callers.certificate_rules import CertificateRules, read_rules
-from siltlog.infra.security.certificates import ClientCertificate, client_certificate
+from siltlog.infra.security.certificates import ClientCertificate, ServerContext, client_certificate
 
 END = datetime(2027, 1, 1, tzinfo=UTC)
 
@@ -133,5 +134,6 @@ def test_no_rules() -> None:
 def test_a_certificate_that_an_authority_signed() -> None:
     leaf = trustme.CA().issue_cert("loader.example")
     pem = leaf.cert_chain_pems[0].bytes()
-    found = client_certificate(x509.load_pem_x509_certificate(pem).public_bytes(Encoding.DER))
+    context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
+    found = client_certificate(x509.load_pem_x509_certificate(pem).public_bytes(Encoding.DER), context)
     assert principal(found, {"from": "dns", "match": "*.example"}) == "cert:loader.example"
