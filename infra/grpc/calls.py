@@ -21,6 +21,7 @@ from siltlog.infra.grpc.relay import Relay, Relayed
 from siltlog.infra.grpc.status import Context
 from siltlog.infra.http.connection.peer import KNOWN, PEER
 from siltlog.infra.http.requests import APPENDED
+from siltlog.infra.security.grant import EVERYTHING, GRANT, Grant
 
 _TAKEN = frozenset(
     name.lower()
@@ -58,6 +59,8 @@ class Answer:
     status: int = 0
     request_id: str = ""
     body: bytes = b""
+    grant: Grant = EVERYTHING
+    """What the caller may do, once the door has told."""
 
 
 class Calls:
@@ -139,8 +142,10 @@ class Calls:
             else:
                 body.append(message.get("body", b""))
 
+        scope = _scope(connection, context, asked)
         with connection.called():
-            await self._door(_scope(connection, context, asked), receive, send)
+            await self._door(scope, receive, send)
+        answer.grant = scope["state"].get(GRANT, EVERYTHING)
         answer.body = body[0] if len(body) == 1 else b"".join(body)
 
 

@@ -7,7 +7,7 @@ them, so an idle stream costs nothing between two beats.
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Literal, Protocol
 
 from starlette.types import Message, Receive
 
@@ -101,25 +101,38 @@ class Stream:
         self._event.clear()
 
 
+class Refusable(Protocol):
+    """What goes on for long."""
+
+    def refuse(self, error: SiltlogError) -> None:
+        """Has it end, and say why."""
+
+
+def _nothing() -> None:
+    return
+
+
 @contextmanager
-def asked_again(stream: Stream, grant: Grant, ask: Callable[[], None]) -> Iterator[None]:
+def asked_again(stream: Refusable, grant: Grant, ask: Callable[[], None] = _nothing) -> Iterator[None]:
     """Refuses the stream as soon as its grant has ended, or `ask()` raises SiltlogError after a change of access."""
     if grant is EVERYTHING:
         yield
         return
     timer: asyncio.TimerHandle | None = None
+    refused = False
 
     def look() -> None:
-        nonlocal timer
+        nonlocal timer, refused
         try:
             grant.check()
             ask()
         except SiltlogError as error:
+            refused = True
             stream.refuse(error)
         seconds = grant.seconds_left()
         if timer is not None:
             timer.cancel()
-        if seconds is not None and stream.refusal is None:
+        if seconds is not None and not refused:
             delay = min(max(seconds, LOOK_SECONDS_MIN), LOOK_SECONDS_MAX)
             timer = asyncio.get_running_loop().call_later(delay, look)
 

@@ -11,6 +11,7 @@ from siltlog.infra.grpc.calls import Asked, Calls
 from siltlog.infra.grpc.carried import carried
 from siltlog.infra.grpc.made import silt_pb2 as pb
 from siltlog.infra.grpc.status import Context, end
+from siltlog.infra.security.grant import Grant
 from siltlog.infra.telemetry import Logger
 from siltlog.server.grpc.asking import METHODS, Method, parsed
 from siltlog.server.grpc.publishing import PublishStream
@@ -68,8 +69,8 @@ class Service:
     async def _publish_stream(self, context: Context) -> None:
         publishing = METHODS["Publish"]
 
-        def publish(data: bytes, placed: Callable[[], None]) -> "asyncio.Task[bytes]":
-            return asyncio.create_task(self._answer(publishing, data, context, placed))
+        def publish(data: bytes, placed: Callable[[], None], granted: Callable[[Grant], None]) -> "asyncio.Task[bytes]":
+            return asyncio.create_task(self._answer(publishing, data, context, placed, granted))
 
         await PublishStream(self._calls, context, publish, self._draining).run()
 
@@ -77,7 +78,12 @@ class Service:
         await subscribe(self._calls, context, self._stall_seconds())
 
     async def _answer(
-        self, method: Method, data: bytes, context: Context, placed: Callable[[], None] | None = None
+        self,
+        method: Method,
+        data: bytes,
+        context: Context,
+        placed: Callable[[], None] | None = None,
+        granted: Callable[[Grant], None] | None = None,
     ) -> bytes:
         def asked() -> tuple[Any, Asked]:
             message = parsed(method.request, data)
@@ -96,6 +102,8 @@ class Service:
         else:
             message, asking = await asyncio.to_thread(asked)
         answer = await self._calls.ask(context, asking, placed)
+        if granted is not None:
+            granted(answer.grant)
         if len(answer.body) < THREAD_BYTES_MIN:
             return answered(message, answer.body)
         return await asyncio.to_thread(answered, message, answer.body)

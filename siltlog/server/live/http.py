@@ -107,7 +107,7 @@ class _Events(Response):
         with (
             self._live.streams.opened("live") as stream,
             self._live.viewers.watching(self._kinds, grant, stream.wake) as viewer,
-            asked_again(stream, grant, _nothing),
+            asked_again(stream, grant),
         ):
             scope["state"][STREAM] = stream
             listening = asyncio.create_task(until_gone(receive, stream))
@@ -136,10 +136,6 @@ async def send_newest(viewer: Viewer, stream: Stream, send: Send, request_id: st
             await send(body_part(b""))
         else:
             await stream.sleep()
-
-
-def _nothing() -> None:
-    return
 
 
 def _ending(error: SiltlogError, request_id: str | None) -> bytes:

@@ -172,17 +172,19 @@ def _quotas_hold(secured: Secured) -> None:
 
 
 def _access_that_is_taken_back_ends_streams(secured: Secured) -> None:
-    key_id, reader = secured.key("reader", ("producer", "allowed"), ("consumer", ""))
-    with as_(secured, reader.token) as client:
-        said = Said()
-        call = client.stream("PublishStream", iter(said))
-        said.say(pb.PublishRequest(topic="allowed", records=[record()]))
-        next(call)
-        assert secured.admin.call("DELETE", f"/v1/access/keys/{key_id}").status in (200, 204)
-        said.say(pb.PublishRequest(topic="allowed", records=[record()]))
-        with pytest.raises(grpc.RpcError) as failed:
+    key_id, taken = secured.key("taken", ("producer", "allowed"), ("consumer", ""))
+    with as_(secured, taken.token) as client:
+        silent, writes = Said(), Said()
+        calls = [client.stream("PublishStream", iter(said)) for said in (silent, writes)]
+        for said, call in zip((silent, writes), calls, strict=True):
+            said.say(pb.PublishRequest(topic="allowed", records=[record()]))
             next(call)
-        assert Problem(failed.value).reason == "unauthenticated"
+        assert secured.admin.call("DELETE", f"/v1/access/keys/{key_id}").status in (200, 204)
+        writes.say(pb.PublishRequest(topic="allowed", records=[record()]))
+        for call in calls:
+            with pytest.raises(grpc.RpcError) as failed:
+                next(call)
+            assert Problem(failed.value).reason == "unauthenticated"
 
 
 # --- TLS ---------------------------------------------------------------------------------------------------
