@@ -1,6 +1,7 @@
 """Checks what Spark's jobs need. Without it a server works, and its tables get more and more files."""
 
 from importlib.metadata import version
+from importlib.util import find_spec
 from urllib.parse import urlsplit
 
 from siltlog.doctor.finding import Finding, State
@@ -16,7 +17,8 @@ def check_spark(settings: ServerSettings) -> Finding:
     try:
         spark_home()
     except SiltlogError:
-        said = "no Spark: silt compact, query and replay --where do not run here"
+        queries = "" if find_spec("duckdb") else ", query"
+        said = f"no Spark: silt compact{queries} and replay --where do not run here"
         return Finding("spark", "warning", said, "pip install 'siltlog[spark]'")
     try:
         java = find_java()

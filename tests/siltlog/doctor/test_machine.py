@@ -225,3 +225,6 @@ def test_what_spark_lacks(settings: ServerSettings, monkeypatch: pytest.MonkeyPa
     assert found(settings.model_copy(update={"schedule_compact": ""}))["spark"].state == "warning"
     monkeypatch.setattr(spark, "spark_home", missing)
     assert found(settings)["spark"].mend == "pip install 'siltlog[spark]'"
+    assert found(settings)["spark"].detail == "no Spark: silt compact and replay --where do not run here"
+    monkeypatch.setattr(spark, "find_spec", lambda _: None)
+    assert found(settings)["spark"].detail == "no Spark: silt compact, query and replay --where do not run here"
