@@ -95,15 +95,20 @@ class Revoked(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """A context that can shake hands, until when its certificate is valid, and whose of its clients no more are.
+    """A context that can shake hands, from when to when its certificate is valid, and whose of its clients no more are.
 
     `h2` is one for gRPC; None where that is not spoken.
     """
 
     context: ServerContext
+    not_before: datetime
     not_after: datetime
     revoked: Revoked = Revoked()
     h2: ServerContext | None = None
+
+    def is_valid(self, now: datetime) -> bool:
+        """Whether clients take its certificate now, as far as its time goes."""
+        return self.not_before <= now < self.not_after
 
     def has_withdrawn(self, certificate: ClientCertificate) -> bool:
         """Whether a client's certificate was taken back since it shook hands, or may have been of an authority that
@@ -113,10 +118,10 @@ class Identity(NamedTuple):
 
 def load_identity(files: TlsFiles) -> Identity:
     """Reads the files anew. Raises ConfigError that names the file and what is wrong with it."""
-    not_after = _not_after(files.certificate)
+    certificate = _certificate(files.certificate)
     context, revoked = _context(files, "http/1.1")
     h2 = _context(files, "h2")[0] if files.h2 else None
-    return Identity(context, not_after, revoked, h2)
+    return Identity(context, certificate.not_valid_before_utc, certificate.not_valid_after_utc, revoked, h2)
 
 
 def _context(files: TlsFiles, protocol: str) -> tuple[ServerContext, Revoked]:
@@ -149,12 +154,12 @@ def _context(files: TlsFiles, protocol: str) -> tuple[ServerContext, Revoked]:
     return context, revoked
 
 
-def _not_after(path: Path) -> datetime:
+def _certificate(path: Path) -> x509.Certificate:
     try:
         chain = x509.load_pem_x509_certificates(_readable(path))
     except ValueError as error:
         raise ConfigError(f"{path} holds no certificate in PEM: {error}") from error
-    return chain[0].not_valid_after_utc
+    return chain[0]
 
 
 def _revoked(path: Path) -> Revoked:

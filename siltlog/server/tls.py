@@ -9,7 +9,7 @@ from pathlib import Path
 
 from siltlog.infra.clock import MICROS_PER_SECOND, Clock
 from siltlog.infra.errors import ConfigError
-from siltlog.infra.security.certificates import ClientCertificate, TlsFiles, load_identity
+from siltlog.infra.security.certificates import ClientCertificate, Identity, TlsFiles, load_identity
 from siltlog.infra.security.file_versions import are_settling, versions_of
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.telemetry import Logger
@@ -114,6 +114,7 @@ class Tls:
             return
         try:
             identity = await asyncio.to_thread(load_identity, self._files)
+            self._check_time(identity)
         except ConfigError as error:
             if asked or (error.detail != self._problem and not are_settling(self._files.paths, self._clock)):
                 self._logger.error("the changed certificate is not used, the one before is", reason=error.detail)
@@ -121,6 +122,14 @@ class Tls:
             return
         self._state, self._identity, self._problem = state, identity, ""
         self._logger.info("the files of TLS were read again", not_after=identity.not_after.isoformat())
+
+    def _check_time(self, identity: Identity) -> None:
+        """Raises ConfigError for a certificate that no client takes now, where they take the one in use."""
+        now = self._now()
+        if self._identity.is_valid(now) and not identity.is_valid(now):
+            what = "ended at" if identity.not_after <= now else "does not count before"
+            when = identity.not_after if identity.not_after <= now else identity.not_before
+            raise ConfigError(f"the certificate in {self._files.certificate} {what} {when.isoformat()}")
 
     def _end_certificates(self, withdraw: Withdraw) -> None:
         now, identity = self._now(), self._identity

@@ -22,8 +22,10 @@ class Made:
         self.files = TlsFiles(folder / "server.pem", folder / "server.key")
         self.issue()
 
-    def issue(self, not_after: datetime | None = None, *hosts: str) -> None:
-        issued = self.authority.issue_cert(*(hosts or ("localhost", "127.0.0.1")), not_after=not_after)
+    def issue(self, not_after: datetime | None = None, *hosts: str, not_before: datetime | None = None) -> None:
+        issued = self.authority.issue_cert(
+            *(hosts or ("localhost", "127.0.0.1")), not_before=not_before, not_after=not_after
+        )
         issued.private_key_pem.write_to_path(str(self.files.key))
         self.files.certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
 

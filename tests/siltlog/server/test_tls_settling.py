@@ -1,6 +1,7 @@
 """The certificate of a server while its file and that of its key are written one after the other."""
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -79,3 +80,34 @@ def test_who_asks_is_told_at_once(made: Made) -> None:
     reason = asyncio.run(tls.reload())
     assert told(log) == [reason]
     assert reason in str(tls.warnings())
+
+
+@pytest.mark.rule("A20")
+def test_a_certificate_whose_time_is_not_now_takes_no_valid_ones_place(made: Made) -> None:
+    clock, log = LaterClock(), Mock()
+    now = datetime.now(UTC)
+    made.issue(now + timedelta(hours=2))
+    tls = Tls(made.files, clock, log)
+    first = tls.context
+    made.issue(now - timedelta(hours=1))
+    reason = asyncio.run(tls.reload())
+    assert reason.startswith(f"the certificate in {made.files.certificate} ended at ")
+    assert (tls.context is first, told(log)) == (True, [reason])
+    made.issue(now + timedelta(hours=9), not_before=now + timedelta(hours=1))
+    assert "does not count before" in asyncio.run(tls.reload())
+    assert tls.context is first
+    # Without being asked, once its time has come.
+    clock.seconds = timedelta(hours=1, minutes=1).total_seconds()
+    asyncio.run(tls.look())
+    assert (tls.context is first, tls.warnings()) == (False, [])
+
+
+def test_a_certificate_that_has_ended_takes_the_place_of_another(made: Made) -> None:
+    clock, log = LaterClock(), Mock()
+    now = datetime.now(UTC)
+    made.issue(now + timedelta(hours=1))
+    tls = Tls(made.files, clock, log)
+    clock.seconds = timedelta(hours=3).total_seconds()
+    made.issue(now + timedelta(hours=2))
+    assert asyncio.run(tls.reload()) == ""
+    assert tls.not_after > now + timedelta(hours=1, minutes=30)
