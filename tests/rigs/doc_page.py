@@ -32,14 +32,19 @@ def steps(page: str) -> Iterator[Step]:
         yield Step(block[1], block[2], after[2] if after is not None and follows else None)
 
 
+def environment_of(url: str) -> dict[str, str]:
+    """The environment in which `silt` asks the server at `url`."""
+    forked = folder_of_silt(BINARIES / "silt")
+    places = [str(place) for place in (forked, BINARIES, os.environ["PATH"]) if place]
+    return {**os.environ, "PATH": os.pathsep.join(places), "SILT_URL": url}
+
+
 def run(
     page: str, url: str, folder: Path, *, change: Callable[[str], str] = str, seconds_max: int = STEP_SECONDS_MAX
 ) -> int:
     """How many blocks ran, in `folder`, each to its end and with its output; `change` is made to commands before."""
     count = 0
-    forked = folder_of_silt(BINARIES / "silt")
-    places = [str(place) for place in (forked, BINARIES, os.environ["PATH"]) if place]
-    environment = {**os.environ, "PATH": os.pathsep.join(places), "SILT_URL": url}
+    environment = environment_of(url)
     for step in steps(page):
         commands = change(step.commands.replace("http://localhost:7070", url).replace("localhost:7070", url))
         program = [sys.executable, "-c", commands]
