@@ -23,6 +23,8 @@ from siltlog.infra.security.grant import Access, Caller, Identity, missing, unau
 FAILURES_MAX = 10
 """So many credentials of an address may be wrong in FAILURES_SECONDS; what is wrong beyond that is 429."""
 FAILURES_SECONDS = 60.0
+FAILURES_SCOPE = "failures"
+"""The scope of the refusal for that, beside those of quotas."""
 ADDRESSES_MAX = 10_000
 TOKEN_BYTES_MAX = 16 * 1024
 _SCHEME = b"bearer "
@@ -231,7 +233,7 @@ class Identification:
             "rate_limited",
             "too many wrong credentials came from your address; a right one is taken at any time",
             retry_after_ms=self._failures.wait_ms(caller.address),
-            scope="failures",
+            scope=FAILURES_SCOPE,
             limit=FAILURES_MAX,
         )
 

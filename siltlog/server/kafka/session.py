@@ -13,7 +13,7 @@ from typing import Any
 from siltlog.consumers.kafka.sessions import FetchSessions
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.security.access import Kind, Right
-from siltlog.infra.security.callers.identification import Identification
+from siltlog.infra.security.callers.identification import FAILURES_SCOPE, Identification, NotJudged
 from siltlog.infra.security.grant import EVERYTHING, Caller, Grant, Identity, unauthenticated
 from siltlog.infra.security.guard import ADDRESS, Guard, Meter
 from siltlog.server.kafka.connection import Ended, KafkaConnection
@@ -77,7 +77,8 @@ class Session:
     async def login(self, message: bytes) -> bytes:
         """Takes a message of the mechanism that was begun, and gives the answer: empty once somebody has logged in.
 
-        Raises SiltlogError where nobody has; who was logged in before is so no more, as his connection ends.
+        Raises SiltlogError where nobody has; who was logged in before is so no more, as his connection ends. Raises
+        Ended where nobody can tell now: clients come again after that, and give up after a refusal.
         """
         try:
             return await self._login(message)
@@ -100,6 +101,8 @@ class Session:
         try:
             identity = await self._identity(sasl.identification, caller, said)
         except SiltlogError as error:
+            if _says_nothing(error):
+                raise Ended("unavailable") from None
             told = sasl.told(self.mechanism, error)
             if not told:
                 raise
@@ -203,6 +206,11 @@ class Session:
     def _caller(self) -> Caller:
         peer = self.connection.peer
         return Caller(b"", peer.scheme, address=peer.address, certificate=peer.certificate)
+
+
+def _says_nothing(error: SiltlogError) -> bool:
+    """Whether a credential may be a good one, by what is known now: those of callers with many wrong ones are not."""
+    return isinstance(error, NotJudged) or (error.retryable == "yes" and error.members.get("scope") != FAILURES_SCOPE)
 
 
 async def slowed(error: SiltlogError) -> None:

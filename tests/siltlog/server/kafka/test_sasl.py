@@ -110,6 +110,34 @@ def test_a_token_that_does_not_count_is_told_as_the_standard_says(secured: Secur
             assert tape.is_closed()
 
 
+def ends(secured: Secured, said: bytes) -> bool:
+    """Whether a login has no answer but the end of its connection."""
+    with Tape(bootstrap_of(secured.server)) as tape:
+        begin(tape)
+        tape.send(AUTHENTICATE, 2, auth_bytes=said)
+        return tape.is_closed()
+
+
+@pytest.mark.rule("KF30")
+def test_who_cannot_be_told_now_is_not_refused() -> None:
+    counted = 'silt_kafka_errors_total{api="none",error="unavailable"}'
+    with IdentityProvider() as away:
+        settings = {"kafka_listen": f"127.0.0.1:{free_port()}", "oidc_issuer": away.issuer}
+        with secured_server(**settings) as secured:
+            # Its keys were read a moment ago, and another may be newer.
+            away.rotate()
+            assert ends(secured, message(away.token("ada")))
+            assert secured.admin.metrics()[counted] == 1
+        token = away.token("ada")
+        away.stop()
+        try:
+            with secured_server(**settings) as secured:
+                assert ends(secured, message(token))
+                assert secured.admin.metrics()[counted] == 1
+        finally:
+            away.resume()
+
+
 @pytest.mark.rule("KF11")
 def test_what_is_no_message_and_whose_token_is_anothers_fails(secured: Secured, idp: IdentityProvider) -> None:
     with Tape(bootstrap_of(secured.server)) as tape:
