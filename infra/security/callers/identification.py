@@ -37,12 +37,16 @@ _V6_PREFIX = 64
 
 
 class NotJudged(Unauthenticated):
-    """A token that may be good, by what was not read yet: it says nothing against the address that it came from."""
+    """A token that may be good, by what was not read yet: it says nothing against the address that it came from, and
+    whoever sends it again later may be let in."""
 
     status = 401
+    retryable = "yes"
 
-    def __init__(self, detail: str) -> None:
-        super().__init__(detail, error_code="unauthenticated", members={"reason": "unknown"})
+    def __init__(self, detail: str, retry_after_ms: int) -> None:
+        super().__init__(
+            detail, error_code="unauthenticated", retry_after_ms=retry_after_ms, members={"reason": "unknown"}
+        )
 
 
 class Verifier(Protocol):

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import math
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -164,9 +165,11 @@ class Provider:
                     raise
                 await self._look_anew()
                 if self._keys is keys:
+                    seconds = self._asked_s + AGAIN_SECONDS - self._clock.monotonic()
                     raise NotJudged(
                         "the token does not count yet: its issuer's keys were read without the one that signed it, and "
-                        f"are read again within {AGAIN_SECONDS:.0f} seconds"
+                        f"are read again within {AGAIN_SECONDS:.0f} seconds",
+                        retry_after_ms=max(math.ceil(seconds * 1000), 1),
                     ) from None
                 read_for_it = True
             else:

@@ -13,7 +13,7 @@ from typing import Any
 from siltlog.consumers.kafka.sessions import FetchSessions
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.security.access import Kind, Right
-from siltlog.infra.security.callers.identification import FAILURES_SCOPE, Identification, NotJudged
+from siltlog.infra.security.callers.identification import FAILURES_SCOPE, Identification
 from siltlog.infra.security.grant import EVERYTHING, Caller, Grant, Identity, unauthenticated
 from siltlog.infra.security.guard import ADDRESS, Guard, Meter
 from siltlog.server.kafka.connection import Ended, KafkaConnection
@@ -210,7 +210,7 @@ class Session:
 
 def _says_nothing(error: SiltlogError) -> bool:
     """Whether a credential may be a good one, by what is known now: those of callers with many wrong ones are not."""
-    return isinstance(error, NotJudged) or (error.retryable == "yes" and error.members.get("scope") != FAILURES_SCOPE)
+    return error.retryable == "yes" and error.members.get("scope") != FAILURES_SCOPE
 
 
 async def slowed(error: SiltlogError) -> None:

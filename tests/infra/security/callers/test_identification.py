@@ -52,7 +52,7 @@ class Tokens:
         if token.endswith("-bad"):
             raise unauthenticated("unknown", "it is wrong")
         if token.endswith("-new"):
-            raise NotJudged("its key was not read yet")
+            raise NotJudged("its key was not read yet", 1)
         return Identity(Subject(self.principals + token))
 
     async def later(self, token: str) -> Identity:

@@ -185,6 +185,7 @@ def test_a_token_is_judged_by_keys_that_were_read_for_it() -> None:
         error = await rig.refused(fresh)
         assert isinstance(error, NotJudged), "they were read a moment ago"
         assert (error.status, error.error_code, error.members) == (401, "unauthenticated", {"reason": "unknown"})
+        assert (error.retryable, error.retry_after_ms) == ("yes", AGAIN_SECONDS * 1000)
         assert not isinstance(await rig.refused(token(aud="other")), NotJudged)
         rig.clock.pass_by(AGAIN_SECONDS)
         assert not isinstance(await rig.refused(fresh), NotJudged), "they were read for it, and have no such key"
