@@ -135,7 +135,8 @@ class Provider:
             try:
                 return verify_id_token(id_token, keys, self._expected, nonce, self._clock.now_us())
             except UnknownSigningKey:
-                await self._look_anew()
+                # The provider itself has given it, for a code or a token that counts once: no stranger has it look.
+                await self._look_anew(at_once=True)
                 keys = await self._present_keys()
                 return verify_id_token(id_token, keys, self._expected, nonce, self._clock.now_us())
         except TokenRefused as refused:
@@ -197,9 +198,9 @@ class Provider:
             raise _unknown()
         return self._keys
 
-    async def _look_anew(self) -> None:
-        """Waits for a look that is under way, or for one more, unless the last was a moment ago."""
-        if self._look is None and self._clock.monotonic() - self._asked_s >= AGAIN_SECONDS:
+    async def _look_anew(self, *, at_once: bool = False) -> None:
+        """Waits for a look that is under way, or for one more, unless the last was a moment ago, and not `at_once`."""
+        if self._look is None and (at_once or self._clock.monotonic() - self._asked_s >= AGAIN_SECONDS):
             self._asked_s = self._clock.monotonic()
             self._look = asyncio.get_running_loop().create_task(self._read_keys())
             self._look.add_done_callback(self._looked)

@@ -261,6 +261,22 @@ def test_a_provider_that_is_away_ends_nothing(idp: IdentityProvider) -> None:
     run(body)
 
 
+@pytest.mark.rule("A62")
+def test_a_login_by_a_key_that_is_newer_than_the_last_look_counts() -> None:
+    """The code of a login counts once, so nobody can come again with it."""
+
+    async def body() -> None:
+        world = World(idp)
+        before = await world.logged_in("ada")
+        idp.rotate()
+        after = await world.logged_in("ada")
+        assert (after.identity.subject, after.sub) == (before.identity.subject, before.sub)
+        assert after.identity.credential_id != before.identity.credential_id
+
+    with IdentityProvider() as idp:
+        run(body)
+
+
 @pytest.mark.rule("A63")
 def test_another_ones_refresh_token_renews_nobody(idp: IdentityProvider) -> None:
     async def body() -> None:
