@@ -76,7 +76,7 @@ class TokenRefused(Exception):
 
 
 class UnknownSigningKey(TokenRefused):
-    """The token names a key that the set has not: a newer set might."""
+    """The token is by a key that the set has not: a newer set might."""
 
     def __init__(self) -> None:
         super().__init__("unknown", "it is not signed by a key that its issuer publishes")
@@ -182,6 +182,8 @@ def _signed(token: str, keys: SigningKeys) -> tuple[dict[str, Any], str]:
     try:
         deserialize_compact(token, signer.key, registry=_REGISTRY)
     except (JoseError, ValueError):
+        if key_id is None:
+            raise UnknownSigningKey from None
         raise TokenRefused("unknown", "its signature is not that of its issuer's key") from None
     return claims, signer.mark
 

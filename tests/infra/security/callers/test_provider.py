@@ -177,6 +177,18 @@ def test_an_unknown_key_has_them_read_anew_but_not_at_everybodys_word() -> None:
     run(test)
 
 
+def test_a_token_that_names_no_key_has_them_read_anew_too() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.verify()
+        fresh = signed({"alg": "RS256", "typ": "JWT"}, CLAIMS, "RS256", STRANGE)
+        rig.documents.publish(public(STRANGE, kid="new"))
+        assert isinstance(await rig.refused(fresh), NotJudged)
+        rig.clock.pass_by(AGAIN_SECONDS)
+        assert (await rig.verify(fresh)).subject.principal == "user:ada"
+
+    run(test)
+
+
 @pytest.mark.rule("A28")
 def test_a_token_is_judged_by_keys_that_were_read_for_it() -> None:
     async def test(rig: Rig) -> None:
