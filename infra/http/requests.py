@@ -36,6 +36,8 @@ WAIT_MS = "wait_ms"
 """Where it says how long the request itself asks to wait."""
 BODIES = "bodies"
 """Where a request's state has the reader of its body."""
+ASKED = "asked"
+"""Where it has what asks for the access of its operation once more."""
 APPENDED = "silt.appended"
 """The extension of a request's scope that has what is called once its records have their place in the log."""
 _JSON = msgspec.json.Encoder()
@@ -278,12 +280,16 @@ class BodyReader:
 async def body_of(request: Request, bytes_max: int) -> bytes:
     """The whole body of a request, of at most `bytes_max` without its content coding, as `BodyReader.read`.
 
-    It is read by the reader the door gave it.
+    It is read by the reader the door gave it. Raises also Refused `unauthenticated` or `forbidden`, where its caller
+    lost the access to the operation while it came.
     """
-    reader: BodyReader = request.scope.get("state", {}).get(BODIES) or BodyReader(bytes_max)
+    state = request.scope.get("state", {})
+    reader: BodyReader = state.get(BODIES) or BodyReader(bytes_max)
     coding = request_coding(request.headers.get("content-encoding", ""))
     held = held_of(request.scope)
     body = await reader.read(request.receive, request.headers.get("content-length", ""), held, bytes_max)
+    if ASKED in state:
+        state[ASKED]()
     return await reader.inflated(body, coding, held, bytes_max) if coding else body
 
 

@@ -1,7 +1,7 @@
 """The routes of stated operations: before a handler runs its access is asked, and what it changes recorded."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Protocol, TypeVar
 
 from starlette.requests import Request
@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.http.door import HOP
 from siltlog.infra.http.operations import ANYBODY, FILTERED, IN_BODY, Access, Need, Operation, stated_of
-from siltlog.infra.http.requests import OPERATION
+from siltlog.infra.http.requests import ASKED, OPERATION
 from siltlog.infra.security.access import CLUSTER
 from siltlog.infra.security.audit.trail import CHANGE
 from siltlog.infra.security.grant import Grant, grant_of
@@ -78,9 +78,10 @@ def _guarded(
     @wraps(handler)
     async def guarded(request: Request) -> Response:
         grant = grant_of(request)
-        request.scope["state"][OPERATION] = operation_id
+        state, ask = request.scope["state"], partial(require, access, grant, request.path_params)
+        state[OPERATION], state[ASKED] = operation_id, ask
         try:
-            require(access, grant, request.path_params)
+            ask()
         except SiltlogError as error:
             if guard is not None:
                 guard.denied(stated.operation_id, request.scope, grant, error)

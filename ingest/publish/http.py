@@ -244,6 +244,8 @@ class Publish:
             topic = Absent(topic.name, partial(recorded_making, request, "topic", topic.name), grant)
         held = held_of(request.scope)
         content = await self._bodies.read(request.receive, headers.get("content-length", ""), held)
+        # It may have been on its way for long.
+        grant.require("write", "topic", topic.name)
         if coding:
             content = await self._bodies.inflated(content, coding, held)
         body = await self._parser.parsed(media, content, request.scope["headers"], query)

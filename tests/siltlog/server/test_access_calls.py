@@ -1,10 +1,13 @@
 """What only shows over time or between two callers: streams that are asked again, members and keys of others, pages."""
 
+import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import pytest
 from access_rig import altered
@@ -248,6 +251,39 @@ def test_a_stream_ends_with_its_credential(expiring: dict[str, Callable[[], Any]
 def test_a_long_poll_ends_with_its_credential(expiring: dict[str, Callable[[], Any]], how: str) -> None:
     got = expiring[how]()
     assert (got.status, got.json["reason"]) == (401, "expired"), got
+
+
+@pytest.mark.rule("A12")
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/v1/topics/own-t/records", {"records": [{"value": "by a stolen key"}]}),
+        ("PATCH", "/v1/topics/own-t", {"config": {"retention.ms": 77_777_777}}),
+    ],
+)
+def test_what_was_on_its_way_when_a_key_was_revoked_is_refused(
+    world: World, method: str, path: str, body: dict[str, Any]
+) -> None:
+    def there() -> tuple[Any, Any]:
+        offsets = world.root.call("GET", "/v1/topics/own-t/offsets").json["partitions"]
+        return [one["high_watermark"] for one in offsets], world.root.call("GET", "/v1/topics/own-t").json["config"]
+
+    name, before = f"half-{method}", there()
+    world.caller(name, role("producer", "own-"), role("operator", "own-"))
+    text, place = json.dumps(body), urlsplit(world.server.url)
+    head = (
+        f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {world.keys.tokens[name]}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(text)}\r\nExpect: 100-continue\r\n\r\n"
+    )
+    with socket.create_connection((place.hostname, place.port), TIMEOUT_S) as connection:
+        connection.sendall(head.encode())
+        # The server waits for the body: it has let the request in.
+        assert b" 100 " in connection.recv(1_000)
+        connection.sendall(text[:10].encode())
+        assert world.root.call("DELETE", f"/v1/access/keys/{world.keys.ids[name]}").status == 204
+        connection.sendall(text[10:].encode())
+        assert b" 401 " in connection.recv(1_000)
+    assert there() == before
 
 
 @pytest.mark.rule("A34")
