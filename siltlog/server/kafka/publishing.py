@@ -81,10 +81,9 @@ class Publishes:
                 if not name:
                     error = Rejected(KafkaError.UNKNOWN_TOPIC_ID, "there is no topic with this id")
             if error is None:
-                refusal = call.session.refusal(_OPERATION, "write", name)
-                if refusal is not None:
-                    told = call.session.without_name(refusal, name) if has_ids else refusal.detail
-                    error, denied = Rejected(kafka_error(refusal), told), True
+                error = _refusal(call, name)
+                if error is not None:
+                    denied = True
                 elif not self._leads(name):
                     error = Rejected(KafkaError.NOT_LEADER_OR_FOLLOWER, f"another node leads the topic {name}")
             async for part in turns.over(topic["partition_data"]):
@@ -108,11 +107,15 @@ class Publishes:
         until = now() + timeout_ms / 1000
         async for topic, its in in_turns(by_topic.items()):
             taken = sum(len(batch.records or b"") for batch in its)
+            error: Exception | None
             try:
                 await call.session.charged_publish(topic, taken, until - now())
-            except SiltlogError as error:
-                for batch in its:
-                    batch.error = error
+                # Who waited may have lost the right to it.
+                error = _refusal(call, topic)
+            except SiltlogError as above:
+                error = above
+            for batch in its:
+                batch.error = batch.error or error
 
     async def _answered(
         self, call: Call, batches: Sequence[PartitionBatch], acks: int, timeout_ms: int
@@ -143,6 +146,15 @@ class Publishes:
         if answer["error_code"] == KafkaError.NOT_LEADER_OR_FOLLOWER:
             answer |= current_leader(self._leaders, batch.topic)
         return answer
+
+
+def _refusal(call: Call, topic: str) -> Rejected | None:
+    """Why its caller may not write to a topic. Raises Ended where the login has ended."""
+    refusal = call.session.refusal(_OPERATION, "write", topic)
+    if refusal is None:
+        return None
+    told = call.session.without_name(refusal, topic) if call.version >= TOPIC_ID_SINCE else refusal.detail
+    return Rejected(kafka_error(refusal), told)
 
 
 def _answer(batch: PartitionBatch) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from kafka_rig import (
     the_part,
 )
 from tls_rig import Made
+from waiting import until
 
 from siltlog.infra.kafka.errors import KafkaError
 from siltlog.infra.kafka.frames import APIS
@@ -296,6 +297,25 @@ def test_quotas_slow_a_client_down(secured: Secured) -> None:
         assert the_part(refused)["error_code"] == KafkaError.NOT_ENOUGH_REPLICAS
         assert refused["throttle_time_ms"] > 0
     assert secured.admin.call("DELETE", "/v1/access/quotas/q").status in (200, 204)
+
+
+@pytest.mark.slow
+@pytest.mark.rule("KF12")
+def test_who_loses_a_right_while_he_waits_for_his_quota_publishes_nothing(secured: Secured) -> None:
+    assert secured.admin.create("waited")
+    key_id, slow = secured.key("slow", ("producer", "waited"))
+    quota = {"principal": "key:slow", "publish_bytes_per_s": 60, "burst_seconds": 1}
+    assert secured.admin.json("PUT", "/v1/access/quotas/slow", quota).status == 200
+    with Tape(bootstrap_of(secured.server)) as tape:
+        assert login(tape, str(slow.token))["error_code"] == 0
+        for _ in range(2):
+            # The second waits nine seconds for what the first owes.
+            tape.send(PRODUCE, 9, **publish("waited", batch(b"x" * 500)))
+        until(lambda: secured.admin.end("waited") == 1)
+        assert secured.admin.call("DELETE", f"/v1/access/keys/{key_id}").status == 204
+        assert tape.is_closed()
+    assert secured.admin.end("waited") == 1
+    assert secured.admin.call("DELETE", "/v1/access/quotas/slow").status in (200, 204)
 
 
 @pytest.mark.rule("KF12")
