@@ -115,7 +115,7 @@ class Publishes:
             except SiltlogError as above:
                 error = above
             for batch in its:
-                batch.error = batch.error or error
+                batch.error = error
 
     async def _answered(
         self, call: Call, batches: Sequence[PartitionBatch], acks: int, timeout_ms: int
