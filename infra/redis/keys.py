@@ -10,8 +10,8 @@ def group_key(group: str, part: str) -> str:
 
 GROUP_PARTS = (
     "state",  # hash: generation, revision, stale, run_id, hold, lost, regained, forgotten, created, emptied, urgent,
-    # log, and of each log restored/{cluster id}, keeper/{cluster id}, view/{cluster id}; of a classic group type,
-    # phase, joined, deadline, extends, protocol_type, protocol, leader, summary (msgpack)
+    # clock, log, and of each log restored/{cluster id}, keeper/{cluster id}, view/{cluster id}; of a classic group
+    # type, phase, joined, deadline, extends, protocol_type, protocol, leader, summary (msgpack)
     "members",  # hash: member -> subscription, timeouts, reset policy, instance id (msgpack)
     "sessions",  # sorted set: member -> end of its session, Redis ms
     "held",  # hash: member -> the partitions it holds and since when (msgpack)

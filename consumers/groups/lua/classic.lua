@@ -91,10 +91,6 @@ local function all_arrived()
   return redis.call('SCARD', ARRIVED) == redis.call('ZCARD', SESSIONS)
 end
 
-local function renew(member, session_timeout_ms)
-  redis.call('ZADD', SESSIONS, int(now + session_timeout_ms), member)
-end
-
 -- Every member that waits is to come and hear what is new.
 local function wake_all()
   raise_generation()

@@ -11,7 +11,7 @@ if request.member and is_classic then
   if refused or phase == 'completing' then
     return finish({ status = refused or 'rebalance_in_progress' })
   end
-  redis.call('ZADD', SESSIONS, int(now + member_of(request.member).session_timeout_ms), request.member)
+  renew(request.member, member_of(request.member).session_timeout_ms)
 elseif request.member then
   if is_anothers(request.member) then
     return finish({ status = 'other_principal' })

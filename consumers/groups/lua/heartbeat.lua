@@ -150,7 +150,7 @@ if not delayed then
   if dirty then
     redis.call('HSET', MEMBERS, id, cmsgpack.pack(member))
   end
-  redis.call('ZADD', SESSIONS, int(now + member.session_timeout_ms), id)
+  renew(id, member.session_timeout_ms)
 end
 
 if ahead then

@@ -38,7 +38,7 @@ local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 
 local stored = redis.call('HMGET', STATE, 'generation', 'revision', 'stale', 'run_id', 'hold', 'created', 'lost',
-  'regained', 'forgotten')
+  'regained', 'forgotten', 'clock')
 local generation_before = tonumber(stored[1] or 0)
 local generation = generation_before
 local revision = tonumber(stored[2] or 0)
@@ -53,6 +53,9 @@ local created = false
 -- Up to which version offsets were forgotten, or the group as a whole: what comes after that is above it.
 local forgotten = tonumber(stored[9] or 0)
 local state_dirty = false
+-- When a time that is to come was last written down.
+local clock = tonumber(stored[10] or 0)
+local clock_dirty = false
 -- Of a classic group: how far a rebalance is, the generation that its members have, and when the phase ends (0: never).
 local of_classic = redis.call('HMGET', STATE, 'type', 'phase', 'joined', 'deadline')
 local is_classic = of_classic[1] == 'classic'
@@ -232,6 +235,44 @@ local function remove(member)
   end
 end
 
+-- The member is heard of: its session begins anew.
+local function renew(member, session_timeout_ms)
+  redis.call('ZADD', SESSIONS, int(now + session_timeout_ms), member)
+  clock_dirty = true
+end
+
+local function set_back(key, ms)
+  local entries = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
+  for i = 1, #entries, 2 do
+    redis.call('ZADD', key, int(tonumber(entries[i + 1]) - ms), entries[i])
+  end
+end
+
+-- The clock of Redis was set back: what was to come by it comes that much sooner.
+local function notice_clock()
+  local back = clock - now
+  if back < SECOND_MS then
+    return
+  end
+  set_back(SESSIONS, back)
+  set_back(REVOKED, back)
+  local packed = redis.call('HGETALL', ATTEMPTS)
+  for i = 1, #packed, 2 do
+    local attempts = cmsgpack.unpack(packed[i + 1])
+    for _, entry in ipairs(attempts.open) do
+      entry[5] = entry[5] and entry[5] - back
+    end
+    redis.call('HSET', ATTEMPTS, packed[i], cmsgpack.pack(attempts))
+  end
+  hold = math.max(hold - back, 0)
+  deadline = math.max(deadline - back, 0)
+  local extends = math.max(tonumber(redis.call('HGET', STATE, 'extends') or 0) - back, 0)
+  redis.call('HSET', STATE, 'clock', int(now), 'hold', int(hold))
+  if is_classic then
+    redis.call('HSET', STATE, 'deadline', int(deadline), 'extends', int(extends))
+  end
+end
+
 -- A Redis that was restarted may have lost its last second: generations go on above any that it issued then, nobody
 -- expires and nothing moves until every member had one session timeout to show what it knows.
 local function notice_restart()
@@ -246,6 +287,7 @@ local function notice_restart()
     end
     regain()
     hold = longest > 0 and now + longest or 0
+    clock_dirty = true
   end
   stored[4] = run_id
   state_dirty = true
@@ -393,7 +435,7 @@ local function wipe()
   redis.call('DEL', MEMBERS, SESSIONS, HELD, OWNERS, MOVES, REVOKED, TOPICS, OFFSETS, INSTANCES, ATTEMPTS, UNSAVED,
     PROTOCOLS, ASSIGNMENTS, ARRIVED)
   redis.call('HDEL', STATE, 'created', 'stale', 'hold', 'emptied', 'urgent', 'rebalanced', 'type', 'phase', 'joined',
-    'deadline', 'extends', 'protocol_type', 'protocol', 'leader', 'summary')
+    'deadline', 'extends', 'protocol_type', 'protocol', 'leader', 'summary', 'clock')
   -- Another log that shares this Redis has offsets of its own in the group: its server puts them back.
   for _, field in ipairs(redis.call('HKEYS', STATE)) do
     if string.match(field, '^restored/') and field ~= 'restored/' .. (request.log or request.restores or '') then
@@ -470,6 +512,9 @@ local function finish(reply)
     redis.call('HSET', STATE, 'generation', int(generation), 'revision', int(revision), 'stale', stale and '1' or '0',
       'run_id', stored[4], 'hold', int(hold), 'lost', int(lost), 'regained', int(regained))
   end
+  if clock_dirty and exists then
+    redis.call('HSET', STATE, 'clock', int(now))
+  end
   local members = {}
   for member in pairs(changed) do
     members[#members + 1] = member
@@ -491,6 +536,7 @@ local function finish(reply)
   return cmsgpack.pack(reply)
 end
 
+notice_clock()
 notice_restart()
 
 -- A later keeper has this group: what an earlier one knows of it may have been undone since.
