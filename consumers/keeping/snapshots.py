@@ -26,6 +26,11 @@ _FENCED = (
     f"is no other server, Redis has outlived what this log has in {names.OFFSETS_TOPIC}: empty it, and groups go on "
     "from that"
 )
+_STRANGE = (
+    "in this Redis the group {group} went on in another log that has the same topics, such as the one that this log "
+    "was restored from: where it came to are other records here. Give this server a Redis of its own, or empty this "
+    f"one where that log is no more, and groups go on from {names.OFFSETS_TOPIC}"
+)
 
 
 class Topics(Protocol):
@@ -118,8 +123,14 @@ class OffsetSnapshots:
     async def restore(self, group: str) -> Restored:
         """Gives Redis what `_offsets` has of the group, and notes what Redis alone has.
 
-        Raises Unavailable until `_offsets` was read to its end.
+        Raises Unavailable until `_offsets` was read to its end, and where what Redis has is another log's.
         """
+        restored = await self._given_back(group)
+        if restored is None:
+            raise problem("coordinator_unavailable", _STRANGE.format(group=group), group=group)
+        return restored
+
+    async def _given_back(self, group: str) -> Restored | None:
         await self._loaded()
         async with self.lock:
             return await self._restore(group)
@@ -132,7 +143,7 @@ class OffsetSnapshots:
         if restored >= self.epoch:
             return
         for group in (*self._offsets.table.groups(), *await self._undeleted()):
-            await self.restore(group)
+            await self._given_back(group)
         await self._mark.write(self.epoch, run_id)
 
     async def _undeleted(self) -> list[str]:
@@ -222,7 +233,8 @@ class OffsetSnapshots:
             raise problem("coordinator_unavailable", _FENCED, retry_after_ms=LOAD_RETRY_MS)
         return reply
 
-    async def _restore(self, group: str) -> Restored:
+    async def _restore(self, group: str) -> Restored | None:
+        """None where offsets in topics of this log were committed in another."""
         entries = self.known(group)
         table = self._offsets.table
         part: dict[str, Any] = {
@@ -248,7 +260,9 @@ class OffsetSnapshots:
         generation: int = reply["generation_before"]
         if reply["exists"]:
             # What a keeper before this one took for saved may have been appended to no avail.
-            lacking = await self._lacking(group) if behind else []
+            lacking = await self._lacking(group) if behind or reply["strange"] else []
+            if lacking and reply["strange"]:
+                return None
             last = {"entries": [], "forgotten": [], "topics": list(seen.items()), "unsaved": lacking, "last": True}
             await self._as_keeper("restore", group, part | last)
             if lacking:

@@ -138,6 +138,19 @@ local function is_foreign()
   return request.log and log and log ~= request.log and redis.call('ZCARD', SESSIONS) > 0
 end
 
+-- Whether another log had the group, and the one that restores or saves it never did.
+local function is_strange()
+  if redis.call('HEXISTS', STATE, 'restored/' .. request.restores) == 1 then
+    return false
+  end
+  for _, field in ipairs(redis.call('HKEYS', STATE)) do
+    if string.match(field, '^restored/') then
+      return true
+    end
+  end
+  return false
+end
+
 -- What `member` may read has changed, in this generation.
 local function change(member)
   raise_generation()

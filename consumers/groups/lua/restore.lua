@@ -6,7 +6,8 @@
 -- leader epoch, -1 for none}, topics of
 -- {topic, partitions}, unsaved (partitions whose offset `_offsets` is yet to have), last (no more will follow: whoever
 -- waits may be answered).
--- reply: status ok; behind: no keeper, or an earlier one, had the group before this call; undone: the group was deleted.
+-- reply: status ok; behind: no keeper, or an earlier one, had the group before this call; undone: the group was deleted;
+-- strange: another log had it, and this one never did.
 
 local behind = keeper < request.keeper
 local undone = exists and created_ms <= request.deleted
@@ -15,6 +16,7 @@ if undone then
   exists, is_classic, stale, hold, deadline = false, false, false, 0, 0
   held_cache, held_dirty, changed = {}, {}, {}
 end
+local strange = is_strange()
 forget_up_to(request.deleted)
 for _, entry in ipairs(request.forgotten) do
   local packed = redis.call('HGET', OFFSETS, entry[1])
@@ -47,4 +49,4 @@ end
 if request.last and exists then
   redis.call('HSET', STATE, 'restored/' .. request.restores, stored[4])
 end
-return finish({ status = 'ok', behind = behind, undone = undone })
+return finish({ status = 'ok', behind = behind, undone = undone, strange = strange })

@@ -1,7 +1,10 @@
 -- request: restores, keeper, all (also those that `_offsets` has).
 -- reply: status ok; entries of {partition, offset, version, metadata, ms, partitions its topic had when the group first
--- read it, 0 for not yet, leader epoch, -1 for none}: those that `_offsets` is yet to have.
+-- read it, 0 for not yet, leader epoch, -1 for none}: those that `_offsets` is yet to have, none of a strange group.
 
+if not request.all and is_strange() then
+  return finish({ status = 'ok', entries = {} })
+end
 local seen = {}
 local topics = redis.call('HGETALL', TOPICS)
 for i = 1, #topics, 2 do

@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from groups_rig import embedded, held, refusal, run
+from groups_rig import embedded, held, offsets, refusal, run
 from offsets_rig import log_with, server
 
+from siltlog.consumers.keeping.saved_offsets import SavedOffset
+from siltlog.consumers.reading.view import Key
 from siltlog.infra.redis.embedded import EmbeddedValkey
 
 
@@ -41,5 +43,33 @@ def test_a_group_whose_members_read_another_log_is_left_alone(own: EmbeddedValke
             await b.groups._runner.run("sweep", "g", {})
             assert len(held(await b.join("n", "t"))) == 3
             assert (await refusal(a.join("o", "t"))).error_code == "group_not_empty"
+
+    run(scenario())
+
+
+@pytest.mark.rule("O9")
+def test_a_copy_of_a_log_does_not_go_on_where_groups_of_that_log_were(own: EmbeddedValkey, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        url = await asyncio.to_thread(own.start)
+        log, copy = log_with(tmp_path / "a", t=1), log_with(tmp_path / "b", t=1)
+        copy.topic("t").topic_id = log.topic("t").topic_id
+        async with server(url, log, cluster_id="a") as a:
+            for group in ("g", "h"):
+                told = await a.join("m", "t", group=group, session_timeout_ms=10_000)
+                await a.commit({0: 90}, told, group=group)
+            await a.commit({0: 90}, group="by hand")
+        async with server(url, copy, cluster_id="b") as b:
+            b.offsets.table.put("g", SavedOffset(Key("t", copy.topic("t").topic_id, 0), 50, 1, "", 0))
+            await b.redis.pass_ms(11_000)
+            for group in ("g", "h", "by hand"):
+                for _ in range(2):
+                    error = await refusal(b.join("n", "t", group=group))
+                    assert error.error_code == "coordinator_unavailable" and "a Redis of its own" in error.detail
+                    assert error.retryable == "yes"
+            await b.tick()
+            assert len(held(await b.join("n", "t", group="new"))) == 1
+            await b.redis.command("FLUSHALL")
+            assert offsets(await b.join("n", "t")) == {0: 50}
+            assert offsets(await b.join("n", "t", group="h")) == {0: 0}
 
     run(scenario())
