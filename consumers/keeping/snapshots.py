@@ -195,21 +195,26 @@ class OffsetSnapshots:
         above = max((entry.version for entry in self._offsets.table.of(group)), default=0)
         return {"log": self.cluster_id, "new": not self.known(group), "above": above}
 
-    async def forget_gone(self) -> dict[str, list[str]]:
-        """Tombstones for offsets in topics that were deleted; those topics, `{topic}/{topic id}`, by group."""
+    async def forget_gone(self, forget: Callable[[str, list[str]], Awaitable[object]]) -> None:
+        """Tombstones for offsets in topics that were deleted, once `forget` has had Redis forget those topics,
+        `{topic}/{topic id}`, of a group.
+
+        Raises as `forget`, and as `save`: the next call begins anew.
+        """
         await self._loaded()
         signature = self._topics.signature()
         if signature == self._signature:
-            return {}
-        async with self.lock:
-            entries = self._offsets.table.entries()
-            gone = [(group, entry.key) for group, entry in entries if not self._topics.has(entry.key)]
-            await self._offsets.forget(gone)
-        self._signature = signature
+            return
+        gone = [(group, entry.key) for group, entry in self._offsets.table.entries() if not self._topics.has(entry.key)]
         topics: dict[str, set[str]] = {}
         for group, key in gone:
             topics.setdefault(group, set()).add(key.topic_text())
-        return {group: sorted(texts) for group, texts in topics.items()}
+        # Redis first: what has its tombstone is found in no later search.
+        for group, texts in topics.items():
+            await forget(group, sorted(texts))
+        async with self.lock:
+            await self._offsets.forget(gone)
+        self._signature = signature
 
     async def _loaded(self) -> None:
         self._offsets.check_kept()

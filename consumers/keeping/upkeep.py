@@ -176,8 +176,10 @@ class OffsetUpkeep:
                     self._snapshots.note(group)
 
     async def _forget_topics(self) -> None:
-        for group, topics in (await self._snapshots.forget_gone()).items():
+        async def forget(group: str, topics: list[str]) -> None:
             await self._transitions.run("forget", group, {"topics": topics})
+
+        await self._snapshots.forget_gone(forget)
 
     async def _forget_unused(self) -> None:
         if self._retention_ms == FOR_EVER:

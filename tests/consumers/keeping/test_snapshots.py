@@ -11,7 +11,7 @@ from offsets_rig import Server, log_with, server
 from siltlog.consumers.groups.messages import MemberRequest, Membership, PartitionName
 from siltlog.consumers.reading.view import Key
 from siltlog.infra import names
-from siltlog.infra.errors import Unavailable
+from siltlog.infra.errors import SiltlogError, Unavailable
 from siltlog.infra.redis.embedded import EmbeddedValkey
 from siltlog.infra.redis.keys import GROUPS_KEY, group_key
 
@@ -386,6 +386,29 @@ def test_offsets_of_a_deleted_topic_do_not_come_back(url: str, tmp_path: Path) -
             told = await r.join("m", "t", "u")
             assert told.assignment is not None
             assert {at.key.topic: at.offset for at in told.assignment} == {"t": 0, "u": 30}
+
+    run(scenario())
+
+
+@pytest.mark.rule("O10")
+def test_redis_forgets_what_a_deleted_topic_had_also_where_it_took_nothing_at_first(url: str, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        log = log_with(tmp_path, t=1, u=1)
+        async with server(url, log) as r:
+            await r.commit({0: 70})
+            await r.commit({0: 30}, topic="u")
+            await r.tick()
+            log.delete("t")
+            await r.redis.command("ACL", "SETUSER", "default", "-hdel")
+            try:
+                with pytest.raises(SiltlogError):
+                    await r.tick()
+            finally:
+                await r.redis.command("ACL", "SETUSER", "default", "+hdel")
+            await r.tick()
+            there = await r.redis.command("HKEYS", group_key("g", "offsets"))
+            assert [key.split(b"/")[0] for key in there] == [b"u"]
+            assert {entry.key.topic for entry in r.offsets.table.of("g")} == {"u"}
 
     run(scenario())
 
