@@ -27,7 +27,7 @@ from siltlog.consumers.push.sockets import Sockets
 from siltlog.consumers.reading.fetch import Fetcher
 from siltlog.consumers.reading.files import FileLister
 from siltlog.consumers.reading.files_http import FilesHttp
-from siltlog.consumers.reading.http import ReadLimits, ReadsHttp
+from siltlog.consumers.reading.http import ReadLimits, ReadsHttp, Seen
 from siltlog.consumers.reading.row_groups import RowGroups
 from siltlog.consumers.reading.view import LogView, SystemLog
 from siltlog.consumers.searching.http import SearchHttp
@@ -77,9 +77,11 @@ async def assemble(
     elsewhere: Elsewhere | None = None,
     fresh: Callable[[], bool] = lambda: True,
     controllers_redis: Callable[[], str] | None = None,
+    seen: Seen | None = None,
 ) -> Consumers:
     """`elsewhere` finds the node that keeps what groups commit; without it that is this one. While this node is not
-    `fresh` another may be it. `controllers_redis()` is what the controller has found in its Redis (`SameRedis`).
+    `fresh` another may be it. `controllers_redis()` is what the controller has found in its Redis (`SameRedis`); `seen`
+    is for topics that another node may have made just now.
 
     Raises ConfigError when the embedded Valkey cannot start. A Redis of the settings may come later.
     """
@@ -132,7 +134,7 @@ async def assemble(
         await redis.close()
         return ended
 
-    reads = ReadsHttp(log, fetcher, limits)
+    reads = ReadsHttp(log, fetcher, limits, seen)
     searches = SearchHttp(log, fetcher.lookup, streams)
     queries = SqlHttp(log, streams, clock)
     files = FilesHttp(FileLister(log, fetcher.waits, node.cluster_id), limits)

@@ -1,7 +1,7 @@
 """Reading over HTTP: records of one partition, fetches over many, and offsets."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from siltlog.consumers.reading.fetch import (
     find_partition,
     find_topic,
     require_read,
+    sources,
 )
 from siltlog.consumers.reading.parameters import (
     ISOLATION_PARAMETER,
@@ -34,7 +35,7 @@ from siltlog.consumers.reading.view import LogView, PartitionView, TopicView
 from siltlog.infra import names
 from siltlog.infra.arrow.pieces import Piece
 from siltlog.infra.columns import PRODUCED_SCHEMA, RECORD_SCHEMA
-from siltlog.infra.errors import OffsetOutOfRange, problem
+from siltlog.infra.errors import OffsetOutOfRange, Unavailable, UnknownTopic, problem
 from siltlog.infra.http.media import chosen_media
 from siltlog.infra.http.memory import Held, held_of
 from siltlog.infra.http.operations import (
@@ -98,6 +99,10 @@ class ReadLimits:
     request_bytes: int = 4 * MIB
 
 
+Seen = Callable[[str], Awaitable[None]]
+"""Returns once this node knows a topic, or soon: another may have made it just now."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Defaults:
     max_records: int
@@ -130,10 +135,12 @@ def _cut(name: str, text: str, default: int, minimum: int, maximum: int) -> Para
 
 
 class ReadsHttp:
-    def __init__(self, log: LogView, fetcher: Fetcher, limits: ReadLimits) -> None:
+    def __init__(self, log: LogView, fetcher: Fetcher, limits: ReadLimits, seen: Seen | None = None) -> None:
+        """`seen` is there where other nodes make topics, too."""
         self._log = log
         self._fetcher = fetcher
         self._limits = limits
+        self._seen = seen
 
     def reconfigure(self, limits: ReadLimits) -> None:
         """The next read may ask for so much."""
@@ -305,6 +312,8 @@ class ReadsHttp:
         max_bytes = min(body.max_bytes or defaults.max_bytes, limits.bytes)
         wait_ms = min(body.wait_ms, limits.wait_ms)
         waits_for(request, wait_ms)
+        if self._seen is not None:
+            await self._see(self._seen, grant_of(request), {at.topic for at in body.partitions})
         result = await self._fetcher.fetch(
             [FetchPosition(at.topic, at.partition, at.offset, at.max_bytes, at.topic_id) for at in body.partitions],
             max_records=min(body.max_records or defaults.max_records, limits.records),
@@ -322,6 +331,17 @@ class ReadsHttp:
             return result.arrow_buffers() if media == names.MEDIA_ARROW else [result.json_bytes()]
 
         return await read_reply(request, await _maybe_on_thread(result.partitions, rendered), media, {})
+
+    async def _see(self, seen: Seen, grant: Grant, topics: Iterable[str]) -> None:
+        """Returns once those that this node does not know, and the caller may read, are seen."""
+        unknown = []
+        for topic in topics:
+            if all(grant.may("read", "topic", name) for name in sources(topic)):
+                try:
+                    self._log.topic(topic)
+                except (UnknownTopic, Unavailable):
+                    unknown.append(topic)
+        await asyncio.gather(*map(seen, unknown))
 
     @operation(
         "GET",

@@ -147,6 +147,7 @@ class _Server:
             elsewhere=None if nodes is None else nodes.keepers,
             fresh=(lambda: True) if nodes is None else nodes.fresh,
             controllers_redis=None if nodes is None else nodes.controllers_redis,
+            seen=None if nodes is None else nodes.forwarding.seen,
         )
         if nodes is not None:
             nodes.told_keeping(consumers.keep, consumers.redis_value)

@@ -38,6 +38,9 @@ class Server:
     def __init__(self, folder: Path) -> None:
         self.log = FakeLog(LocalStore(str(folder)))
         self._row_groups = RowGroups(self.log.store)
+        self.made_elsewhere: set[str] = set()
+        """Topics that this server hears of once it looks for them."""
+        self.looked_for: list[str] = []
         self._http = urllib3.PoolManager(retries=False)
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
@@ -46,7 +49,8 @@ class Server:
 
     async def _serve(self) -> None:
         self.loop = asyncio.get_running_loop()
-        router = Router(routes_of(ReadsHttp(self.log, Fetcher(self.log, self._row_groups), LIMITS)))
+        reads = ReadsHttp(self.log, Fetcher(self.log, self._row_groups), LIMITS, self._see)
+        router = Router(routes_of(reads))
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             scope["state"] = {GRANT: EVERYTHING}
@@ -63,6 +67,11 @@ class Server:
         self.url = f"http://127.0.0.1:{self._server.servers[0].sockets[0].getsockname()[1]}"
         self._ready.set()
         await serving
+
+    async def _see(self, topic: str) -> None:
+        self.looked_for.append(topic)
+        if topic in self.made_elsewhere:
+            self.log.create(topic, 1)
 
     def close(self) -> None:
         self._server.should_exit = True
@@ -316,6 +325,13 @@ class TestFetch:
         assert table.schema == FETCH_SCHEMA
         (part,) = json.loads(table.schema.metadata[b"silt"])
         assert (part["next_offset"], part["high_watermark"], part["error"]) == (10, 10, None)
+
+    def test_what_another_node_made_just_now_is_looked_for(self, server: Server, topic: FakeTopic) -> None:
+        server.made_elsewhere.add("made")
+        body = {"partitions": [_at(0, 0), _at(0, 0, "made"), _at(0, 0, "none"), _at(1, 0)]}
+        found = document(server.call("POST", "/v1/fetch", body=body))
+        assert [part["error"] and part["error"]["status"] for part in found["partitions"]] == [None, None, 404, None]
+        assert sorted(server.looked_for) == ["made", "none"]
 
     def test_waits(self, server: Server, view: FakePartition) -> None:
         body = {"partitions": [_at(0, 10), _at(1, 0)], "wait_ms": 400, "min_bytes": 1}
