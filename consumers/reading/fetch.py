@@ -29,6 +29,10 @@ from siltlog.infra.security.grant import EVERYTHING, Grant
 GOLDEN_RATIO = 0.6180339887498949
 """Multiples of it, modulo 1, and those of every subsequence with a fixed stride, are spread evenly (Weyl)."""
 
+FAR_REST_SECONDS, FAR_REST_SECONDS_MAX = 0.02, 0.25
+"""How long a fetch that waits for more bytes than another node had rests before it asks that again, at first and at
+most: each publish there moves the end."""
+
 _JSON = msgspec.json.Encoder()
 
 
@@ -166,6 +170,7 @@ class Fetcher:
         wait: Wait | None = None
         turn: Sequence[int] = order
         forget = nothing
+        rest_seconds = FAR_REST_SECONDS
         try:
             while True:
                 heads = await self._far_heads(parts, turn, budget, cast(Isolation, isolation), grant, producers)
@@ -198,6 +203,9 @@ class Fetcher:
                         continue
                 if wait.over or self._log.draining:
                     return result
+                if any(part.batches and self._is_far(part) for part in parts):
+                    await wait.rest(rest_seconds)
+                    rest_seconds = min(2 * rest_seconds, FAR_REST_SECONDS_MAX)
                 moved = await wait.moved()
                 grant.check()
                 turn = [index for index in order if index in moved] if len(moved) < len(order) else order
@@ -240,6 +248,12 @@ class Fetcher:
         except SiltlogError:
             return True
         return part.error is not None or not _is_at_end(part.next_offset, bounds, isolation)
+
+    def _is_far(self, part: PartitionFetch) -> bool:
+        try:
+            return self._find(part)[1].far
+        except SiltlogError:
+            return False
 
     async def _far_heads(
         self,

@@ -15,6 +15,7 @@ class Wait:
         self._loop = asyncio.get_running_loop()
         self._waits = waits
         self._future: asyncio.Future[None] | None = None
+        self._resting: asyncio.Future[None] | None = None
         self._moved: set[int] = set()
         self._watched: list[tuple[int, PartitionView, Callable[[], None]]] = []
         self.over = wait_ms <= 0
@@ -42,9 +43,23 @@ class Wait:
         moved, self._moved = self._moved, set()
         return moved
 
+    async def rest(self, seconds: float) -> None:
+        """Returns after that time, or once the wait is over."""
+        if self.over:
+            return
+        resting = self._resting = self._loop.create_future()
+        timer = self._loop.call_later(seconds, _done, resting)
+        try:
+            await resting
+        finally:
+            timer.cancel()
+            self._resting = None
+
     def end(self) -> None:
         self.over = True
         self._complete()
+        if self._resting is not None:
+            _done(self._resting)
 
     def look(self) -> None:
         """Has `moved()` return every index."""
@@ -67,8 +82,13 @@ class Wait:
             self._complete()
 
     def _complete(self) -> None:
-        if self._future is not None and not self._future.done():
-            self._future.set_result(None)
+        if self._future is not None:
+            _done(self._future)
+
+
+def _done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 class Waits:

@@ -33,7 +33,8 @@ REFRESH_SECONDS = 5.0
 TABLES_AT_ONCE = 8
 OWNER_SECONDS = 5.0
 """How long a read waits for an owner."""
-AGAIN_SECONDS = 0.05
+AGAIN_SECONDS, AGAIN_SECONDS_MAX = 0.05, 0.25
+"""How long it waits for news before it asks a node again that could not answer, at first and at most."""
 LOADING_RETRY_MS = 200
 
 
@@ -339,6 +340,7 @@ class ClusterLog:
         """
         deadline = self._clock.monotonic() + seconds
         denied: frozenset[str] = frozenset()
+        again = AGAIN_SECONDS
         while (left := deadline - self._clock.monotonic()) > 0:
             where = self._routes.where(topic, denied)
             match where:
@@ -356,7 +358,8 @@ class ClusterLog:
                             raise problem(
                                 "ack_timeout", f"the owner of {topic} was lost: {failed}", topic=topic
                             ) from None
-                        await self._routes.changed(min(AGAIN_SECONDS, left))
+                        await self._routes.changed(min(again, left))
+                        again = min(2 * again, AGAIN_SECONDS_MAX)
                         continue
                     if 200 <= reply.status < 300:
                         return reply
@@ -369,7 +372,8 @@ class ClusterLog:
                     denied |= {member.journal}
                 case _:
                     denied = frozenset()
-                    await self._routes.changed(min(AGAIN_SECONDS, left))
+                    await self._routes.changed(min(again, left))
+                    again = min(2 * again, AGAIN_SECONDS_MAX)
         raise not_owner(topic, None, self._routes.view)
 
     async def news(self, seconds: float) -> None:

@@ -1,6 +1,7 @@
 """Reading on one node what another owns: a real log and table, real connections, and routes that the test sets."""
 
 import asyncio
+import socket
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,11 @@ from typing import Any
 import pytest
 from remote_rig import owner_and_reader, run, settle, until, values
 
+from siltlog.consumers.reading import fetch
+from siltlog.consumers.reading.fetch import FetchPosition
 from siltlog.consumers.remote import log as remote_log
+from siltlog.consumers.remote import messages
+from siltlog.consumers.remote.log import AGAIN_SECONDS_MAX, LOOK_SECONDS
 from siltlog.infra.cluster.router import Member, Place
 from siltlog.infra.errors import OffsetOutOfRange, Unavailable, UnknownTopic, problem
 from siltlog.infra.store.store import ObjectStore
@@ -266,5 +271,66 @@ def test_what_cannot_be_opened_yet_is_named(tmp_path: Path) -> None:
             b.routes.ids["later"] = "00000000-0000-0000-0000-000000000001"
             assert b.reads.opening() == {"later"}
             assert [topic.name for topic in b.reads.topics()] == ["t"]
+
+    run(test())
+
+
+def test_a_fetch_that_waits_for_more_does_not_ask_the_owner_at_each_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("FAR_REST_SECONDS", "FAR_REST_SECONDS_MAX"):
+        monkeypatch.setattr(fetch, name, 3_600.0)
+
+    async def test() -> None:
+        async with owner_and_reader(tmp_path) as (a, b, _):
+            asked: list[int] = []
+            head = b.reads.head
+
+            async def counted(*of: Any) -> Any:
+                asked.append(of[2])
+                return await head(*of)
+
+            monkeypatch.setattr(b.reads, "head", counted)
+            await a.publish("t", "first")
+            view = b.reads.topic("t").partitions[0]
+            await until(lambda: view.bounds().high_watermark == 1)
+            fetching = asyncio.create_task(
+                b.fetcher.fetch(
+                    [FetchPosition("t", 0, 0)], max_records=1_000, max_bytes=1 << 20, min_bytes=1 << 19, wait_ms=50_000
+                )
+            )
+            await until(lambda: len(b.fetcher.waits.open) == 1)
+            for number in range(20):
+                await a.publish("t", f"more-{number}")
+                await until(lambda number=number: view.bounds().high_watermark == 2 + number)
+            assert asked == [0]
+            b.fetcher.wake()
+            (part,) = (await fetching).partitions
+            assert part.count == 21, "what came meanwhile is read once, at the end"
+            assert asked == [0, 1]
+
+    run(test())
+
+
+def test_an_owner_that_does_not_answer_is_asked_less_and_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with owner_and_reader(tmp_path) as (_, b, _):
+            rests: list[float] = []
+            changed = b.routes.changed
+
+            async def waits(seconds: float) -> None:
+                rests.append(seconds)
+                await changed(seconds)
+
+            with socket.socket() as nobody:
+                nobody.bind(("127.0.0.1", 0))
+                gone = Member("gone", "gone-1", f"http://127.0.0.1:{nobody.getsockname()[1]}")
+                b.routes.set("t", Place(gone))
+                monkeypatch.setattr(b.routes, "changed", waits)
+                with pytest.raises(Unavailable):
+                    await b.reads.ask_owner("t", messages.BOUNDS, b"", 1.5, harmless=True)
+            mine = [each for each in rests if each != LOOK_SECONDS]
+            assert mine[:4] == pytest.approx([0.05, 0.1, 0.2, 0.25])
+            assert max(mine) == AGAIN_SECONDS_MAX
 
     run(test())
