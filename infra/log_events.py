@@ -197,6 +197,9 @@ EVENTS: tuple[LogEvent, ...] = (
         "look which process has its name, and start this one again: silt node list",
     ),
     LogEvent("node_unreachable", "a node of the cluster cannot be reached", "silt node list"),
+    LogEvent(
+        "auth_disagrees", "a node of the cluster has another SILT_AUTH", "set it alike on all nodes: silt config show"
+    ),
     LogEvent("topic_taken", "topic taken"),
     LogEvent("topic_let_go", "topic let go"),
     LogEvent("topic_not_claimed", "topic not claimed yet"),

@@ -8,7 +8,7 @@ import hmac
 from hashlib import blake2b
 
 from siltlog.infra.cluster.router import Member
-from siltlog.infra.cluster.view import NodeEntry
+from siltlog.infra.cluster.view import ClusterView, NodeEntry
 
 _PROOF_BYTES = 32
 
@@ -57,6 +57,22 @@ class Addresses:
             proof = self.kafka_proof(node, entry.journal, entry.kafka)
             looked_at = self._looked_at_kafka[node] = (entry, _same(proof, entry.kafka_proof))
         return entry.kafka if looked_at[1] else ""
+
+    def lacks(self, entry: NodeEntry) -> bool:
+        """Whether a node proves who it is by a secret, and this one has none: it refuses what this node asks of it."""
+        return not self._key and bool(entry.proof)
+
+    def stranger(self, node: str, view: ClusterView) -> str:
+        """The controller of a view to which `node` comes, where that proves who it is by a secret that this node does
+        not have, and that no node of the view had this one's; else empty.
+
+        A secret that one of them had, this node before among them, is the cluster's as much as the controller's.
+        """
+        entry = view.nodes.get(view.controller)
+        if entry is None or view.controller == node or not view.listed(view.controller, view.journal):
+            return ""
+        is_known = self._key and any(self.counts(*each) for each in view.nodes.items())
+        return "" if is_known or not entry.proof else view.controller
 
     def member(self, node: str, entry: NodeEntry) -> Member | None:
         """The node as it is called; None where it may not be."""

@@ -13,7 +13,7 @@ from siltlog.infra.clock import Clock
 from siltlog.infra.cluster import router, steps
 from siltlog.infra.cluster.addresses import Addresses
 from siltlog.infra.cluster.beat import Beat, Going, Report, Wish, encode_beat
-from siltlog.infra.cluster.clashes import dissolved, elsewhere, rival, succeeded
+from siltlog.infra.cluster.clashes import dissolved, elsewhere, rival, stranger, succeeded
 from siltlog.infra.cluster.identity import (
     LEASES_CUT_OFF,
     LEASES_UNCLAIMED,
@@ -29,7 +29,7 @@ from siltlog.infra.cluster.steps import Steps
 from siltlog.infra.cluster.survey import NOTHING_FOUND, Found, Survey, Tables
 from siltlog.infra.cluster.view import ClusterView
 from siltlog.infra.cluster.watch import Watch
-from siltlog.infra.errors import problem
+from siltlog.infra.errors import ConfigError, problem
 
 LATE_SECONDS = 0.005
 """How long after the end of a lease the look at it comes: timers may go off a little early."""
@@ -163,12 +163,14 @@ class Member:
     def arrive(self) -> Steps[bool]:
         """Whether it may begin to beat. Where another may still be this node, it is to be asked again, look after look.
 
-        Raises ConfigError when another is this node: with another data directory, or a copy of this one.
+        Raises ConfigError when another is this node: with another data directory, or a copy of this one; and when a
+        controller that lives has another secret.
         """
         began = self._clock.monotonic()
         yield from self._find(listing=True)
         mine = self.identity
-        rivals = {}
+        rivals: dict[str, str] = {}
+        clashes: dict[str, Callable[[Identity, Beat], ConfigError]] = {}
         for node, entry in self.view.members():
             same_place = (entry.data_dir, entry.place) == (mine.data_dir, mine.place)
             if node == mine.node or entry.data_dir == mine.data_dir:
@@ -177,6 +179,10 @@ class Member:
                     self._ends = tuple(dict.fromkeys((*self._ends, entry.journal)))
                 if not same_place:
                     rivals[node] = entry.journal
+        leader = self.addresses.stranger(mine.node, self.view)
+        if leader and leader not in rivals:
+            clashes[leader] = stranger
+            rivals[leader] = self.view.journal
         beats = yield from steps.beats_of({mine.node, *rivals}, mine.formats)
         there = beats.get(mine.node)
         if there is not None and there.data_dir == mine.data_dir:
@@ -191,7 +197,7 @@ class Member:
             journal, number = ("", 0) if beat is None else (beat.journal, beat.beat)
             before = self._rivals.setdefault(node, (journal, number))
             if beat is not None and (journal != before[0] or number > before[1]):
-                raise rival(mine, beat)
+                raise clashes.get(node, rival)(mine, beat)
         rivals = {node: beats[node].journal if node in beats else "" for node in rivals}
         self._watch.looked(began, self._clock.monotonic(), rivals, beats, began)
         return all(self._watch.beat_stood_s(node) >= self._timing.lease_s for node in rivals)

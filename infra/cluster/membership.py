@@ -125,6 +125,11 @@ class Membership:
             if not self.addresses.counts(node, entry)
         ]
         found += [
+            f"cluster: node {node} has a secret (SILT_SECRET_FILE), and this node has none: it refuses what this asks"
+            for node, entry in sorted(self.view.members())
+            if self.addresses.lacks(entry)
+        ]
+        found += [
             f"cluster: clients of Kafka are not told of node {node}: where the view says that it is is not proven by "
             "the secret of this cluster"
             for node, entry in sorted(self.view.members())

@@ -74,14 +74,15 @@ def assemble(
     job_runs: JobRuns,
     histories: Histories,
     other_parts: OtherParts | None,
+    about_others: Callable[[], Sequence[str]] = tuple,
 ) -> AboutNode:
     """`url` is where the server is called, unless it is advertised by another; `see_others()` looks at the tables of
-    topics that other nodes own."""
+    topics that other nodes own; `about_others()` are sentences about how those are set."""
     store_watch = StoreWatch(node.store, node.clock)
     jobs = JobLog(log, consumers.fetcher, system, node.cluster_id, node.logger)
 
     def warnings() -> list[str]:
-        about_nodes = membership.warnings() if membership else ()
+        about_nodes = [*(membership.warnings() if membership else ()), *about_others()]
         return [*listener_warnings(), *store_watch.warnings(), *about_nodes, *(security.warnings() if security else ())]
 
     about_node = NodeHttp(node, url, ingest.log, consumers, membership, warnings, lambda: configuration.settings)

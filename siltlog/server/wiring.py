@@ -220,6 +220,7 @@ class _Server:
             job_runs,
             histories,
             None if nodes is None or membership is None else OtherParts(nodes.peers, nodes.member, membership),
+            tuple if nodes is None else nodes.warnings,
         )
         ranks.hear(about_node.live)
         watching = oversee(node, log, system, consumers, security)

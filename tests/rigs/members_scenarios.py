@@ -3,7 +3,7 @@
 from collections import Counter
 
 from failing_store import Weather
-from members_simulation import TIMING, MembersWorld, SimulatedNode, Table
+from members_simulation import SECRET, TIMING, MembersWorld, SimulatedNode, Table
 
 from siltlog.infra import names
 from siltlog.infra.cluster import steps
@@ -103,6 +103,36 @@ def a_copy_of_a_data_directory_is_refused(seed: int) -> None:
         world.run(10)
         assert "is a copy of that of node" in copy.refused, "one data directory is two nodes"
     assert world.buried_alive() == []
+
+
+def one_with_another_secret_is_refused_while_the_controller_lives(seed: int) -> None:
+    """CM18"""
+    world = settled(seed)
+    former, changed = list(world.nodes.values()), other(world)
+    stranger = world.nodes["n9"] = world.new_node("n9", "data of n9")
+    for each, secret in ((stranger, b"o" * 32), (stranger, b""), (changed, b"o" * 32)):
+        each.kill()
+        each.secret = secret
+        each.start()
+        world.run(10)
+        assert "does not have the secret of node" in each.refused, "nobody could call it"
+        each.kill()
+    changed.secret = SECRET
+    changed.start()
+    world.run(10)
+    assert changed.refused == ""
+    for each in former:
+        each.kill()
+    changed.secret = b"o" * 32
+    changed.start()
+    world.run(30)
+    assert changed.refused == "", "all may be given another secret while none is up"
+    for each in former:
+        if each is not changed:
+            each.start()
+    world.run(30)
+    assert all(each.refused == "" for each in former), "those that have the cluster's secret wait for one that has not"
+    assert len(dict(world.newest().members())) == len(former)
 
 
 def a_data_directory_comes_up_on_another_machine(seed: int) -> None:
@@ -608,6 +638,7 @@ SCENARIOS = (
     a_start_on_the_same_data_directory_is_listed_at_once,
     a_name_that_is_up_is_refused,
     a_copy_of_a_data_directory_is_refused,
+    one_with_another_secret_is_refused_while_the_controller_lives,
     a_data_directory_comes_up_on_another_machine,
     all_machines_are_started_anew,
     a_controller_that_dies_is_replaced,

@@ -15,6 +15,7 @@ from failing_store import FailingStore, SeenStore, SkewedClock, VirtualClock, We
 from one_thread import one_thread
 
 from siltlog.infra import names
+from siltlog.infra.cluster.addresses import Addresses
 from siltlog.infra.cluster.beat import Report, TopicReport, Wish
 from siltlog.infra.cluster.identity import Identity, Timing
 from siltlog.infra.cluster.member import Member
@@ -26,6 +27,7 @@ from siltlog.infra.errors import ConfigError, SiltlogError
 TIMING = Timing(lease_ms=5_000, heartbeat_ms=1_500)
 CALL_SECONDS = (0.005, 0.08)
 SLOW_CALL_SECONDS = 1.2
+SECRET = b"s" * 32
 FORMATS = 9
 """Views of any release are looked at here."""
 LOOK_SECONDS = 0.25
@@ -78,6 +80,7 @@ class SimulatedNode:
         self._kept: dict[str, int] = {}
         self.shut = False
         """Whether connections to it are refused though it lives, as by a proxy."""
+        self.secret = SECRET
         self.formats = 1
         """What its release reads and writes."""
         self.member: Member | None = None
@@ -99,6 +102,7 @@ class SimulatedNode:
             self._report,
             lambda: next(ids),
             self._tables,
+            Addresses(self.secret, "c"),
             refused=self._refused,
             found=Found(topics, self.world.first_term),
         )

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -37,6 +38,7 @@ from siltlog.infra.peers.tls import PeerTls
 from siltlog.infra.security.sessions import EndedSession
 from siltlog.ingest.assembly import Ingest, Shared
 from siltlog.server.access.security import Security
+from siltlog.server.cluster.agreement import Agreement, Settings
 from siltlog.server.cluster.joining import Joined
 from siltlog.server.cluster.owned import OwnedTopics
 from siltlog.server.cluster.reach import Reach
@@ -126,6 +128,8 @@ class Nodes:
             RELEASED: self._hear_released,
             **({ACCESS: partial(self._hear_access, security)} if security else {}),
         }
+        self._agreement = Agreement(Settings(settings.auth), lambda: dict(membership.view.members()), node.logger)
+        self.warnings = self._agreement.warnings
         self._reach = Reach(self._others, self._reached, node.logger, self._unproven)
         self._reports = joined.reports
         joined.reports.add(self._report)
@@ -207,7 +211,7 @@ class Nodes:
     async def _hear_view(self, request: Request) -> Response:
         view = decode(await body_of(request, BODY_BYTES_MAX), _view).number
         self.routes.told(view)
-        return json_reply({})
+        return json_reply(self._agreement.ours)
 
     async def _hear_released(self, request: Request) -> Response:
         self._ownership.look_again(decode(await body_of(request, BODY_BYTES_MAX), _released).topic)
@@ -252,9 +256,12 @@ class Nodes:
         """Why it does not answer; empty where it does, whatever it says."""
         try:
             said = msgspec.json.encode(_View(self.membership.view.number))
-            await self.peers.ask(member, "POST", VIEW.encode(), (), said, identity=NODE, seconds=TELL_SECONDS)
+            reply = await self.peers.ask(member, "POST", VIEW.encode(), (), said, identity=NODE, seconds=TELL_SECONDS)
         except (ConnectionFailed, PeerRefused) as failed:
             return str(failed)
+        if reply.status == HTTPStatus.OK:
+            with suppress(msgspec.MsgspecError):
+                self._agreement.hear(member.node, reply.body)
         return ""
 
     def _others(self) -> list[Member]:

@@ -9,6 +9,7 @@ from chaos import seeds
 from msgspec.structs import replace
 
 from siltlog.infra.cluster import member, steps, watch
+from siltlog.infra.cluster.addresses import Addresses
 from siltlog.infra.cluster.member import Member
 from siltlog.infra.cluster.planning import controller, wishes
 from siltlog.infra.cluster.planning.draft import Draft
@@ -24,7 +25,9 @@ def test_every_view_keeps_its_promises_whatever_happens(seed: int) -> None:
     scenarios.storms(seed)
 
 
-@pytest.mark.rule("CM1", "CM2", "CM3", "CM4", "CM5", "CM6", "CM7", "CM8", "CM11", "CM14", "CM15", "CM16", "CM17")
+@pytest.mark.rule(
+    "CM1", "CM2", "CM3", "CM4", "CM5", "CM6", "CM7", "CM8", "CM11", "CM14", "CM15", "CM16", "CM17", "CM18"
+)
 @pytest.mark.chaos
 @pytest.mark.parametrize("scenario", scenarios.SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_what_comes_of_it(scenario: Scenario) -> None:
@@ -88,6 +91,18 @@ MUTANTS: dict[str, tuple[object, str, Any, Scenario]] = {
         "beat_stood_s",
         lambda self, node: 99.0,
         scenarios.a_copy_of_a_data_directory_is_refused,
+    ),
+    "CM18 nobody looks whose secret it is": (
+        Addresses,
+        "stranger",
+        lambda self, node, view: "",
+        scenarios.one_with_another_secret_is_refused_while_the_controller_lives,
+    ),
+    "CM18 a secret that the cluster had counts for nothing": (
+        Addresses,
+        "counts",
+        lambda self, node, entry: False,
+        scenarios.one_with_another_secret_is_refused_while_the_controller_lives,
     ),
     "CM3 nobody rules after the controller": (
         Watch,

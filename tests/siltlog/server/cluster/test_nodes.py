@@ -12,6 +12,7 @@ from http_rig import Http, Reply
 
 from siltlog import Admin, Consumer, Producer
 from siltlog.infra import names
+from siltlog.infra.errors import ConfigError
 
 TOPICS = ("t0", "t1", "t2")
 LEASE_MS = 10_000
@@ -163,17 +164,25 @@ def test_clients_and_groups_do_not_notice_that_an_owner_is_killed(nodes: Nodes) 
 
 
 @pytest.mark.slow
-@pytest.mark.rule("CM5", "CR16")
-def test_a_node_with_another_secret_keeps_no_topics(tmp_path: Path) -> None:
+@pytest.mark.rule("CM5", "CM18", "CR16")
+def test_a_node_with_another_secret_does_not_come_or_keeps_no_topics(tmp_path: Path) -> None:
     """The others call it as little as it calls them: what it owns only its own callers reach."""
-    other = tmp_path / "other"
-    other.write_text("fedcba9876543210" * 4 + "\n")
-    other.chmod(0o600)
+    own = tmp_path / "own"
+    own.write_text("0123456789abcdef" * 4 + "\n")
+    own.chmod(0o600)
 
     def each(name: str, peers: CutDoor) -> Mapping[str, Any]:
-        return {"secret_file": str(other)} if name == "n3" else {}
+        return {"secret_file": str(own)} if name == "n3" else {}
 
     with cluster(tmp_path / "cluster", 3, each=each) as nodes:
+        assert nodes["n3"].stop() == 0
+        own.write_text("fedcba9876543210" * 4 + "\n")
+        with pytest.raises(ConfigError, match=r"node n3 does not have the secret of node n[12], which is up"):
+            nodes["n3"].start()
+        # It comes first: nobody can say then that the cluster has another.
+        assert [nodes[name].stop() for name in ("n1", "n2")] == [0, 0]
+        for name in ("n3", "n1", "n2"):
+            nodes[name].start()
         https = {name: Http(node.url) for name, node in nodes.items()}
 
         def told() -> dict[str, tuple[str, int]]:
