@@ -7,6 +7,9 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+
+from msgspec.structs import replace
 
 from siltlog.consumers.dead_letters.discard import Discard
 from siltlog.consumers.dead_letters.http import DeadLettersHttp
@@ -32,6 +35,7 @@ from siltlog.consumers.reading.row_groups import RowGroups
 from siltlog.consumers.reading.view import LogView, SystemLog
 from siltlog.consumers.searching.http import SearchHttp
 from siltlog.consumers.sql.http import SqlHttp
+from siltlog.infra.cluster.beat import Report
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.http.part import Part
 from siltlog.infra.http.streams import Streams
@@ -63,8 +67,8 @@ class Consumers:
     """Hears whether this node owns `_offsets`."""
     reconfigure: Callable[[ReadLimits], None]
     """The next read may ask for so much."""
-    redis_value: Callable[[], str]
-    """What it has found in Redis by which nodes know that they have the same; empty where there are no others."""
+    reported: Callable[[Report], Report]
+    """Has a beat say what this node finds in Redis."""
 
 
 async def assemble(
@@ -112,10 +116,6 @@ async def assemble(
     dead_letters = DeadLetters(groups.offsets, fetcher, system, clock, marks)
     streams = Streams(node.draining, tails_max=node.settings.tails_max)
     groups.start()
-
-    def keep(owned: bool) -> None:
-        if owned != offsets.kept:
-            (offsets.owned if owned else offsets.lost)()
 
     def show(metrics: Metrics) -> None:
         _show_reads(fetcher, log, metrics)
@@ -165,10 +165,19 @@ async def assemble(
         limits=limits,
         groups=groups,
         groups_answer=redis.answers,
-        keep=keep,
+        keep=partial(_keep, offsets),
         reconfigure=reconfigure,
-        redis_value=lambda: "" if same is None else same.value,
+        reported=partial(_reported, same, redis.connection),
     )
+
+
+def _keep(offsets: OffsetLog, owned: bool) -> None:
+    if owned != offsets.kept:
+        (offsets.owned if owned else offsets.lost)()
+
+
+def _reported(same: SameRedis | None, connection: RedisConnection, report: Report) -> Report:
+    return replace(report, redis="" if same is None else same.value, redisless=not connection.answers)
 
 
 def _timeouts(settings: ServerSettings) -> Timeouts:

@@ -89,6 +89,7 @@ class KeeperCalls:
             if isinstance(view, int):
                 self._routes.told(view)
             return None
+        error.detail = f"node {member.node}, which keeps what groups commit, says: {error.detail}"
         raise error
 
 

@@ -65,6 +65,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Acknowledged records that are in no table."""
     redis: str = ""
     """The random value that it finds in the Redis of the groups."""
+    redisless: bool = False
+    """Whether that did not answer it when it was asked last."""
     topics: Mapping[str, TopicReport] = {}
 
 

@@ -24,7 +24,7 @@ from siltlog.infra.cluster.identity import (
     Identity,
     Timing,
 )
-from siltlog.infra.cluster.planning.controller import Seen, cut_off, offers, plan, unclaimed, unready
+from siltlog.infra.cluster.planning.controller import Seen, cut_off, offers, plan, redisless, unclaimed, unready
 from siltlog.infra.cluster.steps import Steps
 from siltlog.infra.cluster.survey import NOTHING_FOUND, Found, Survey, Tables
 from siltlog.infra.cluster.view import ClusterView
@@ -350,10 +350,11 @@ class Member:
         ended = self._clock.monotonic()
         ailing = {("unready", node) for node in unready(view, beats)}
         alone = {("cut off", node) for node in cut_off(view, beats)}
+        lacking = {("redisless", node) for node in redisless(view, beats)}
         idle = {("unclaimed", *pair) for pair in unclaimed(view, beats)}
         offered = min(offers(view, beats), self.identity.formats)
         rising = {("format", offered)} if offered > view.format else set()
-        lasted = self._lasted(ailing | alone | idle | rising)
+        lasted = self._lasted(ailing | alone | lacking | idle | rising)
         overdue_s = LEASES_UNCLAIMED * self._timing.lease_s
         lost = self._watch.lost(len(members), self._refusing())
         seen = Seen(
@@ -365,6 +366,7 @@ class Member:
                 for key in keys
                 if lasted[key] >= seconds
             ],
+            redisless=[key[1] for key in lacking if lasted[key] >= LEASES_CUT_OFF * self._timing.lease_s],
             overdue=[(name, term) for _, name, term in idle if lasted["unclaimed", name, term] >= overdue_s],
             tables=self._survey.found,
             format=offered if rising and lasted["format", offered] >= OFFERED_SECONDS else 0,

@@ -150,7 +150,7 @@ class _Server:
             seen=None if nodes is None else nodes.forwarding.seen,
         )
         if nodes is not None:
-            nodes.told_keeping(consumers.keep, consumers.redis_value)
+            nodes.told_keeping(consumers.keep, consumers.reported)
         ended = True
         try:
             ended = await self._serve(

@@ -342,6 +342,33 @@ def a_node_that_most_cannot_reach_is_drained(seed: int) -> None:
     assert all(entry.state == "up" for name, entry in world.newest().members() if name != node.name)
 
 
+def one_without_redis_keeps_no_offsets(seed: int) -> None:
+    """CG9"""
+    world = MembersWorld(seed)
+    world.tables[names.OFFSETS_TOPIC] = world.new_table(names.OFFSETS_TOPIC)
+    world.run(SETTLED_SECONDS)
+    keeper = world.nodes[world.newest().topics[names.OFFSETS_TOPIC].owner.node]
+    for node in world.nodes.values():
+        node.redisless = True
+    world.run(30)
+    assert world.newest().topics[names.OFFSETS_TOPIC].owner.node == keeper.name, "none could do better"
+    rest = [node for node in world.nodes.values() if node is not keeper]
+    rest[0].redisless = False
+    world.run(20)
+    assert world.newest().topics[names.OFFSETS_TOPIC].owner.node == rest[0].name, "all groups wait for its Redis"
+    for node in rest[1:]:
+        node.kill()
+    world.run(30)
+    assert world.newest().topics[names.OFFSETS_TOPIC].owner.node == rest[0].name
+    world.add("n8").redisless = True
+    world.run(60)
+    assert world.newest().topics[names.OFFSETS_TOPIC].owner.node == rest[0].name, "balance gives it away"
+    rest[0].redisless, keeper.redisless = True, False
+    world.run(6)
+    kept = world.newest().topics[names.OFFSETS_TOPIC]
+    assert (kept.to or kept.owner).node == rest[0].name, "a moment without it moves it"
+
+
 def a_node_that_nobody_reaches_is_drained_sooner(seed: int) -> None:
     """CM5"""
     world = settled(seed, nodes=4)
@@ -657,6 +684,7 @@ SCENARIOS = (
     a_node_whose_journal_stands_still_is_drained,
     a_node_that_most_cannot_reach_is_drained,
     a_node_that_nobody_reaches_is_drained_sooner,
+    one_without_redis_keeps_no_offsets,
     a_move_that_came_to_nothing_is_made_again,
     one_that_lets_nothing_go_is_taken_for_lost,
     a_term_that_nobody_claims_is_given_to_another,

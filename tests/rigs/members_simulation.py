@@ -81,6 +81,8 @@ class SimulatedNode:
         self.shut = False
         """Whether connections to it are refused though it lives, as by a proxy."""
         self.secret = SECRET
+        self.redisless = False
+        """Whether its Redis does not answer."""
         self.formats = 1
         """What its release reads and writes."""
         self.member: Member | None = None
@@ -138,7 +140,13 @@ class SimulatedNode:
         for name, topic in self.member.view.topics.items():
             if name not in self.silent and (report := self._own(name, topic)) is not None:
                 found[name] = report
-        return Report(ready=self.ready, unlanded_ms=self.unlanded_ms, unreachable=self.unreachable, topics=found)
+        return Report(
+            ready=self.ready,
+            unlanded_ms=self.unlanded_ms,
+            unreachable=self.unreachable,
+            redisless=self.redisless,
+            topics=found,
+        )
 
     def _own(self, name: str, topic: TopicEntry) -> TopicReport | None:
         """Claims and hands over as far as the rules of ownership let it; what there is to report."""

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from siltlog.infra import names
 from siltlog.infra.cluster.beat import Beat
 from siltlog.infra.cluster.planning.draft import Draft
 from siltlog.infra.cluster.planning.placement import balance, counts, place, unit_of
@@ -28,6 +29,8 @@ class Seen(NamedTuple):
     """Nodes whose journals are lost."""
     unready: Collection[str] = ()
     """Nodes that have been unready, or out of reach, for too long."""
+    redisless: Collection[str] = ()
+    """Nodes that have been without Redis for too long to keep what groups commit."""
     overdue: Collection[tuple[str, int]] = ()
     """Topics, with terms that were claimed by nobody for too long."""
     tables: Mapping[str, str] = {}
@@ -56,6 +59,7 @@ def plan(view: ClusterView, seen: Seen, controller: str, journal: str, nonce: st
         _reported(draft, name)
         _owned(draft, name, seen)
     _together(draft)
+    _kept(draft, seen)
     _balance(draft)
     return draft.finished(controller, journal, nonce)
 
@@ -78,6 +82,11 @@ def cut_off(view: ClusterView, beats: Mapping[str, Beat]) -> set[str]:
     others = len(dict(view.members())) - 1
     own = _own(view, beats)
     return {node for node in own if _accusers(node, own) >= max(others, ACCUSERS_MIN)}
+
+
+def redisless(view: ClusterView, beats: Mapping[str, Beat]) -> set[str]:
+    """Members that beat and whose Redis does not answer them."""
+    return {node for node, beat in _own(view, beats).items() if beat.report.redisless}
 
 
 def _own(view: ClusterView, beats: Mapping[str, Beat]) -> dict[str, Beat]:
@@ -294,11 +303,22 @@ def _together(draft: Draft) -> None:
             draft.hand(name, home)
 
 
+def _kept(draft: Draft, seen: Seen) -> None:
+    """Who keeps what groups commit needs Redis: without, all groups wait for it at nodes that have one."""
+    name = names.OFFSETS_TOPIC
+    if name in draft.topics and draft.topics[name].owner.node in seen.redisless and _movable(draft, name):
+        others = set(draft.up()) - redisless(draft.view, draft.beats)
+        if node := place(name, others, _others(draft, name)):
+            draft.hand(name, node)
+
+
 def _balance(draft: Draft) -> None:
     if not draft.balancing:
         return
     up, places = draft.up(), draft.places()
     movable = [name for name in draft.topics if _movable(draft, name)]
+    if redisless(draft.view, draft.beats) and names.OFFSETS_TOPIC in movable:
+        movable.remove(names.OFFSETS_TOPIC)
     under_way = _under_way(draft)
     moves = sorted(balance(up, places, movable).items())
     for name, node in moves[: max(0, AT_ONCE_MAX - under_way)]:

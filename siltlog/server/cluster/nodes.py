@@ -167,10 +167,10 @@ class Nodes:
         for member in self._others():
             self._begin(self._tell(member, ACCESS, _AccessNews(ended=dict(ended)), times=2))
 
-    def told_keeping(self, keep: Callable[[bool], None], redis_value: Callable[[], str]) -> None:
+    def told_keeping(self, keep: Callable[[bool], None], reported: Callable[[Report], Report]) -> None:
         """Has `keep` hear whether this node owns `_offsets`, from now on, and others what it finds in Redis."""
         self._keep = keep
-        self._reports.add(lambda report: replace(report, redis=redis_value()))
+        self._reports.add(reported)
         keep(self.keeps_offsets)
 
     def controllers_redis(self) -> str:

@@ -26,7 +26,7 @@ def test_every_view_keeps_its_promises_whatever_happens(seed: int) -> None:
 
 
 @pytest.mark.rule(
-    "CM1", "CM2", "CM3", "CM4", "CM5", "CM6", "CM7", "CM8", "CM11", "CM14", "CM15", "CM16", "CM17", "CM18"
+    "CM1", "CM2", "CM3", "CM4", "CM5", "CM6", "CM7", "CM8", "CM11", "CM14", "CM15", "CM16", "CM17", "CM18", "CG9"
 )
 @pytest.mark.chaos
 @pytest.mark.parametrize("scenario", scenarios.SCENARIOS, ids=lambda scenario: scenario.__name__)
@@ -37,6 +37,10 @@ def test_what_comes_of_it(scenario: Scenario) -> None:
 
 def _nothing(*_: Any, **__: Any) -> None:
     return None
+
+
+def _all_have(*_: Any) -> set[str]:
+    return set()
 
 
 def _only_next(self: Member, *, listing: bool) -> Any:
@@ -202,6 +206,14 @@ MUTANTS: dict[str, tuple[object, str, Any, Scenario]] = {
         "cut_off",
         controller.unready,
         scenarios.a_node_that_nobody_reaches_is_drained_sooner,
+    ),
+    "CG9 it waits for its Redis": (controller, "_kept", _nothing, scenarios.one_without_redis_keeps_no_offsets),
+    "CG9 a moment is enough": (member, "LEASES_CUT_OFF", 1e-9, scenarios.one_without_redis_keeps_no_offsets),
+    "CG9 balance goes by counts alone": (
+        controller,
+        "redisless",
+        _all_have,
+        scenarios.one_without_redis_keeps_no_offsets,
     ),
     "CM5 who lets nothing go keeps it": (
         controller,
