@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import redis
 from cluster_rig import Nodes, cluster
+from cut_door import CutDoor
 from groups_rig import embedded
 from http_rig import Http, Reply
 
@@ -122,3 +123,35 @@ def test_a_node_with_a_redis_of_its_own_serves_no_groups(tmp_path: Path) -> None
             assert first.get("/v1/groups/g").error_code == "unknown_group"
     finally:
         elsewhere.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.rule("CG9")
+def test_groups_go_on_when_the_node_that_keeps_them_alone_has_no_redis(tmp_path: Path) -> None:
+    valkey = embedded(tmp_path / "one")
+    try:
+        url = valkey.start()
+        with redis.Redis.from_url(url) as client:
+            for name in ("n1", "n2", "n3"):
+                client.execute_command("ACL", "SETUSER", name, "on", ">password", "~*", "&*", "+@all")
+
+            def each(name: str, _: CutDoor) -> dict[str, Any]:
+                return {"redis_user": name, "redis_password": "password"}
+
+            with cluster(tmp_path / "cluster", 3, each=each, redis_url=url) as nodes:
+                https = {name: Http(node.url) for name, node in nodes.items()}
+                https["n1"].create("t", 1)
+                first = {"offsets": [{"topic": "t", "partition": 0, "offset": 0}]}
+                patient(nodes, lambda: https["n1"].json("PUT", "/v1/groups/g/offsets", first), "the first group")
+                keeper = nodes.owner(names.OFFSETS_TOPIC)
+                client.execute_command("ACL", "SETUSER", keeper, "off")
+                client.execute_command("CLIENT", "KILL", "USER", keeper)
+                other = next(http for name, http in https.items() if name != keeper)
+                refused = other.json("PUT", "/v1/groups/new/offsets", first)
+                assert (
+                    refused.status == 503 and f"node {keeper}, which keeps what groups commit" in refused.json["detail"]
+                )
+                patient(nodes, lambda: other.json("PUT", "/v1/groups/new/offsets", first), "it is kept by another")
+                assert nodes.owner(names.OFFSETS_TOPIC) not in ("", keeper)
+    finally:
+        valkey.stop()
