@@ -14,7 +14,7 @@ from siltlog.consumers.reading.reader import check_there
 from siltlog.consumers.reading.view import Key, LogView, TopicView
 from siltlog.infra import names
 from siltlog.infra.arrow.arrays import binary_array
-from siltlog.infra.errors import SiltlogError, UnknownTopic, problem
+from siltlog.infra.errors import SiltlogError, Unavailable, UnknownTopic, problem
 from siltlog.infra.limits import TURN_ITEMS
 from siltlog.infra.records import Bounds
 from siltlog.infra.security.access import Subject
@@ -141,6 +141,13 @@ class GroupTopics:
         """Whether the partition is in the log, of the same topic id."""
         topic = self._find(key.topic)
         return topic is not None and topic.topic_id == key.topic_id and key.partition < len(topic.partitions)
+
+    def may_have(self, key: Key) -> bool:
+        """Says so too where the topic of that name cannot be read now: what is kept of it stays until it can."""
+        try:
+            return self.has(key)
+        except Unavailable:
+            return True
 
     def is_stale(self, key: Key) -> bool:
         """Whether the topic of `key` was deleted and its name given to another."""

@@ -34,8 +34,8 @@ _STRANGE = (
 
 
 class Topics(Protocol):
-    def has(self, key: Key) -> bool:
-        """Whether there is such a partition."""
+    def may_have(self, key: Key) -> bool:
+        """Whether there is such a partition, or may be: its topic cannot be read now."""
 
     def signature(self) -> tuple[tuple[str, str, int], ...]:
         """The name, id and count of partitions of each topic: another one after topics came, went or grew."""
@@ -90,8 +90,9 @@ class OffsetSnapshots:
         self._unsaved.difference_update(groups)
 
     def known(self, group: str) -> list[SavedOffset]:
-        """Lists the saved offsets of the group in topics that still exist."""
-        return [entry for entry in self._offsets.table.of(group) if self._topics.has(entry.key)]
+        """Lists the saved offsets of the group in topics that still exist, also where one cannot be read now: that must
+        not keep others from being put back."""
+        return [entry for entry in self._offsets.table.of(group) if self._topics.may_have(entry.key)]
 
     async def save(self) -> None:
         """Returns once what was noted before this call is in `_offsets`.
@@ -205,7 +206,9 @@ class OffsetSnapshots:
         signature = self._topics.signature()
         if signature == self._signature:
             return
-        gone = [(group, entry.key) for group, entry in self._offsets.table.entries() if not self._topics.has(entry.key)]
+        gone = [
+            (group, entry.key) for group, entry in self._offsets.table.entries() if not self._topics.may_have(entry.key)
+        ]
         topics: dict[str, set[str]] = {}
         for group, key in gone:
             topics.setdefault(group, set()).add(key.topic_text())
@@ -289,7 +292,7 @@ class OffsetSnapshots:
         reply = await self._as_keeper("unsaved", group, {"all": True})
         entries = [_entry(row) for row in reply["entries"]]
         table, topics = self._offsets.table, self._topics
-        return [e.key.text() for e in entries if topics.has(e.key) and table.lacks(group, e)]
+        return [e.key.text() for e in entries if topics.may_have(e.key) and table.lacks(group, e)]
 
     async def _save(self, noted: Collection[str]) -> None:
         groups = sorted(noted)
@@ -302,7 +305,7 @@ class OffsetSnapshots:
         try:
             replies = await asyncio.gather(*(self._unsaved_of(group) for group in groups))
             found = {
-                group: [entry for entry in map(_entry, reply["entries"]) if self._topics.has(entry.key)]
+                group: [entry for entry in map(_entry, reply["entries"]) if self._topics.may_have(entry.key)]
                 for group, reply in zip(groups, replies, strict=True)
             }
             table = self._offsets.table

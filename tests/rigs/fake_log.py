@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from siltlog.infra import delta_names, names
 from siltlog.infra.columns import FILE_SCHEMA, HEADERS, PRODUCED_SCHEMA, RECORD_SCHEMA, TIMESTAMP, nulls
-from siltlog.infra.errors import UnknownTopic
+from siltlog.infra.errors import UnknownTopic, problem
 from siltlog.infra.records import Bounds, SentBatch
 from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.store import ObjectStore
@@ -243,6 +243,8 @@ class FakeLog:
         self.store = store
         self.draining = False
         self.pause: Callable[[], Awaitable[None]] = _no_pause
+        self.unreadable: set[str] = set()
+        """Topics whose tables cannot be opened now."""
         self._topics: dict[str, FakeTopic] = {}
 
     def create(self, name: str, partitions: int = 1) -> FakeTopic:
@@ -256,15 +258,17 @@ class FakeLog:
     def topic(self, name: str) -> FakeTopic:
         if name not in self._topics:
             raise UnknownTopic(f"there is no topic {name}", status=404)
+        if name in self.unreadable:
+            raise problem("topic_unavailable", f"the table of the topic {name} is being opened here")
         return self._topics[name]
 
     def topics(self) -> list[FakeTopic]:
-        return [self._topics[name] for name in sorted(self._topics)]
+        return [self._topics[name] for name in sorted(self._topics.keys() - self.unreadable)]
 
     view = 0
 
-    def opening(self) -> tuple[str, ...]:
-        return ()
+    def opening(self) -> set[str]:
+        return self.unreadable
 
 
 def _first(batch: pa.RecordBatch) -> int:

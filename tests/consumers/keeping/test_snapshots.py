@@ -390,6 +390,32 @@ def test_offsets_of_a_deleted_topic_do_not_come_back(url: str, tmp_path: Path) -
     run(scenario())
 
 
+@pytest.mark.rule("O11")
+def test_a_topic_that_cannot_be_read_keeps_nothing_else_from_being_kept(url: str, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        log = log_with(tmp_path, t=1, u=1)
+        async with server(url, log) as r:
+            await r.commit({0: 70})
+            await r.commit({0: 30}, topic="u", group="h")
+            await r.tick()
+        log.unreadable.add("t")
+        async with server(url, log) as r:
+            await flush(r)
+            # Others are put back, and what they commit from now on is saved.
+            await r.tick()
+            assert await r.committed("h") == {0: 30}
+            told = await r.join("m", "u", group="h")
+            await r.commit({0: 40}, told, topic="u", group="h")
+            await r.tick()
+            assert r.saved("h") == {0: 40}
+            assert r.saved("g") == {0: 70}, "it is none that was deleted"
+            log.unreadable.clear()
+            await r.tick()
+            assert await r.committed("g") == {0: 70}
+
+    run(scenario())
+
+
 @pytest.mark.rule("O10")
 def test_redis_forgets_what_a_deleted_topic_had_also_where_it_took_nothing_at_first(url: str, tmp_path: Path) -> None:
     async def scenario() -> None:
