@@ -200,6 +200,7 @@ EVENTS: tuple[LogEvent, ...] = (
     LogEvent(
         "auth_disagrees", "a node of the cluster has another SILT_AUTH", "set it alike on all nodes: silt config show"
     ),
+    LogEvent("clock_disagrees", "a node of the cluster has another time", "timedatectl set-ntp true"),
     LogEvent("topic_taken", "topic taken"),
     LogEvent("topic_let_go", "topic let go"),
     LogEvent("topic_not_claimed", "topic not claimed yet"),

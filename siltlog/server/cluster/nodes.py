@@ -38,7 +38,7 @@ from siltlog.infra.peers.tls import PeerTls
 from siltlog.infra.security.sessions import EndedSession
 from siltlog.ingest.assembly import Ingest, Shared
 from siltlog.server.access.security import Security
-from siltlog.server.cluster.agreement import Agreement, Settings
+from siltlog.server.cluster.agreement import Agreement
 from siltlog.server.cluster.joining import Joined
 from siltlog.server.cluster.owned import OwnedTopics
 from siltlog.server.cluster.reach import Reach
@@ -85,6 +85,7 @@ class Nodes:
         assert ingest.ownership is not None
         self.membership = membership = joined.membership
         self._addresses = membership.addresses
+        self._clock = node.clock
         self._ownership = ownership = ingest.ownership
         self._told: Callable[[int], None] = _nobody
         self._keep: Callable[[bool], None] = _keeps_nothing
@@ -128,7 +129,7 @@ class Nodes:
             RELEASED: self._hear_released,
             **({ACCESS: partial(self._hear_access, security)} if security else {}),
         }
-        self._agreement = Agreement(Settings(settings.auth), lambda: dict(membership.view.members()), node.logger)
+        self._agreement = Agreement(settings.auth, node.clock, lambda: dict(membership.view.members()), node.logger)
         self.warnings = self._agreement.warnings
         self._reach = Reach(self._others, self._reached, node.logger, self._unproven)
         self._reports = joined.reports
@@ -211,7 +212,7 @@ class Nodes:
     async def _hear_view(self, request: Request) -> Response:
         view = decode(await body_of(request, BODY_BYTES_MAX), _view).number
         self.routes.told(view)
-        return json_reply(self._agreement.ours)
+        return json_reply(self._agreement.says())
 
     async def _hear_released(self, request: Request) -> Response:
         self._ownership.look_again(decode(await body_of(request, BODY_BYTES_MAX), _released).topic)
@@ -254,6 +255,7 @@ class Nodes:
 
     async def _reached(self, member: Member) -> str:
         """Why it does not answer; empty where it does, whatever it says."""
+        asked_us = self._clock.now_us()
         try:
             said = msgspec.json.encode(_View(self.membership.view.number))
             reply = await self.peers.ask(member, "POST", VIEW.encode(), (), said, identity=NODE, seconds=TELL_SECONDS)
@@ -261,7 +263,7 @@ class Nodes:
             return str(failed)
         if reply.status == HTTPStatus.OK:
             with suppress(msgspec.MsgspecError):
-                self._agreement.hear(member.node, reply.body)
+                self._agreement.hear(member.node, reply.body, asked_us)
         return ""
 
     def _others(self) -> list[Member]:

@@ -2,15 +2,26 @@
 
 import random
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from access_rig import As, make_first_key
 from chaos import seeds
 from cluster_rig import cluster
+from msgspec.structs import replace
 from mutants import Mutant, Play, hold, instead, nothing, noticed, plays
 
+from siltlog.infra.clock import SystemClock
 from siltlog.infra.telemetry import logger
-from siltlog.server.cluster.agreement import Agreement, Settings
+from siltlog.server.cluster.agreement import Agreement
+
+
+class StillClock(SystemClock):
+    now = 1_800_000_000_000_000
+
+    def now_us(self) -> int:
+        return self.now
 
 
 def who_is_set_otherwise_is_named(seed: int, _: Path) -> None:
@@ -18,17 +29,30 @@ def who_is_set_otherwise_is_named(seed: int, _: Path) -> None:
     chance = random.Random(seed)
     ours, theirs = chance.sample(["on", "off"], 2)
     members = ["n2", "n3", "n4"]
-    agreement = Agreement(Settings(ours), lambda: members, logger("critical", "json"))
+    clock = StillClock()
+    agreement = Agreement(ours, clock, lambda: members, logger("critical", "json"))
     assert agreement.warnings() == []
-    said = {"n2": b'{"auth":"%s"}' % theirs.encode(), "n3": b'{"auth":"%s","later":1}' % ours.encode(), "n4": b"{}"}
+
+    def hear(node: str, said: Any, took_us: int = 0) -> None:
+        agreement.hear(node, msgspec.json.encode(said), clock.now - took_us)
+
+    other = Agreement(theirs, clock, list, logger("critical", "json")).says()
+    same, apart_us = agreement.says(), chance.choice((-1, 1)) * 31_000_000
+    said = {"n2": other, "n3": {"auth": ours, "later": 1}, "n4": {}}
     for node in chance.sample(members, len(members)):
-        agreement.hear(node, said[node])
+        hear(node, said[node])
     warnings = agreement.warnings()
     assert len(warnings) == 1, "one serves everybody, and nobody is told"
     assert warnings[0].startswith(f"cluster: SILT_AUTH is {theirs} on node n2 and {ours} here")
-    agreement.hear("n2", said["n3"])
+    hear("n2", same)
     assert agreement.warnings() == []
-    agreement.hear("n3", said["n2"])
+    hear("n3", replace(same, now_us=clock.now + apart_us))
+    (warning,) = agreement.warnings()
+    assert f"the clock of node n3 is 31 s {'ahead of' if apart_us > 0 else 'behind'}" in warning
+    hear("n3", replace(same, now_us=clock.now - 31_000_000), took_us=2_000_000)
+    assert agreement.warnings() == [], "it may have been asked long before it answered"
+    hear("n3", replace(other, now_us=clock.now + 90_000_000))
+    assert len(agreement.warnings()) == 2
     members.remove("n3")
     assert agreement.warnings() == []
 
