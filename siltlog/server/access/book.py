@@ -7,7 +7,8 @@ because a key that was revoked elsewhere would count for ever.
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Sequence
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from siltlog.infra.clock import MICROS_PER_SECOND, Clock
 from siltlog.infra.errors import SiltlogError, problem
@@ -23,8 +24,9 @@ from siltlog.server.access.ended import SessionEnds
 from siltlog.server.access.held import HeldRevocations
 
 T = TypeVar("T")
-Tell = Callable[[int, Collection[str]], None]
-"""Tells the other nodes of a version of the document, and of keys that count no more, whatever it has."""
+Tell = Callable[[int, Collection[str]], "asyncio.Future[Any] | None"]
+"""Tells the other nodes of a version of the document, and of keys that count no more, whatever it has. What it gives is
+done once each has heard it, or does not answer; None where there is no other."""
 
 FOLLOW_SECONDS = 1.5
 """What another node revokes, and could not tell, counts no more here within three seconds: after this, and one answer
@@ -38,6 +40,8 @@ TURN_SECONDS_MAX = 5.0
 CHANGE_SECONDS_MAX = 10.0
 REVOKE_SECONDS_MAX = 2.0
 """How long an answer waits for a revocation to be in the document; it is written later all the same."""
+TOLD_SECONDS_MAX = 1.0
+"""How long an answer waits for other nodes to hear of a change: who then goes to another finds it there."""
 CLOSE_SECONDS_MAX = 2.0
 
 
@@ -74,7 +78,7 @@ class AccessBook:
         self._failure = ""
         self._was_stale = False
         self._looked_us = clock.now_us()
-        self._changing: set[asyncio.Task[None]] = set()
+        self._changing: set[asyncio.Task[Any]] = set()
         self._following: list[asyncio.Task[None]] = []
         self.document = documents.current.document
         """The newest, without the keys that were revoked here."""
@@ -153,8 +157,9 @@ class AccessBook:
                 told.append(f"access: {what} cannot be kept in the data directory: {reason}")
         return told
 
-    async def change(self, change: Change, expected: int | None = None) -> AccessDocument:
-        """Makes a new version, durable and in force here on return; with `expected` of that version only.
+    async def change(self, change: Change, expected: int | None = None, *, waits: bool = True) -> AccessDocument:
+        """Makes a new version, durable and in force here on return; where it `waits`, on other nodes that answer, too.
+        With `expected` of that version only.
 
         Raises Refused `access_changed`, what `change` raises, Unavailable `access_unavailable`: nothing was changed;
         OutcomeUnknown `ack_timeout`.
@@ -172,7 +177,9 @@ class AccessBook:
             raise problem(
                 "ack_timeout", "the object store has not answered; whether the change was made is seen at /v1/access"
             )
-        writing.result()
+        told = writing.result()
+        if waits:
+            await _heard(told)
         return self.document
 
     async def revoke(self, key_id: str) -> bool:
@@ -183,13 +190,14 @@ class AccessBook:
         """
         self._held.hold([key_id])
         self._take()
-        self._tell(self.document.number, [key_id])
+        told = self._tell(self.document.number, [key_id])
         await self._keep_held()
         writing = asyncio.create_task(self._write_held())
         self._changing.add(writing)
         writing.add_done_callback(self._changing.discard)
         writing.add_done_callback(_looked_at)
         await asyncio.wait((writing,), timeout=REVOKE_SECONDS_MAX)
+        await _heard(told)
         if key_id in self._held.ids and not self._held.are_kept:
             raise problem(
                 "access_unavailable",
@@ -233,7 +241,7 @@ class AccessBook:
                 if self._held.ids:
                     await self._write_held()
                 if self._ends is not None:
-                    await self._ends.write(self.change)
+                    await self._ends.write(partial(self.change, waits=False))
             except SiltlogError as error:
                 self._told_away(error.detail)
             except Exception:
@@ -243,14 +251,13 @@ class AccessBook:
                 self._was_stale = not self._was_stale
                 self.access.look_again()
 
-    async def _write(self, change: Change, expected: int | None) -> None:
-        """Has its turn, and ends it."""
+    async def _write(self, change: Change, expected: int | None) -> "asyncio.Future[Any] | None":
+        """Has its turn, and ends it; what is done once others have heard of it."""
         try:
             before = self._documents.current.document.number
             await asyncio.to_thread(self._documents.write, change, expected)
             await self._took()
-            if self.document.number > before:
-                self._tell(self.document.number, ())
+            return self._tell(self.document.number, ()) if self.document.number > before else None
         except SiltlogError as error:
             if error.retryable != "no" or error.error_code == "store_denied":
                 self._told_away(error.detail)
@@ -262,7 +269,7 @@ class AccessBook:
     async def _write_held(self) -> None:
         held = self._held.ids
         if held & set(self._documents.current.document.keys):
-            await self.change(without_keys(held))
+            await self.change(without_keys(held), waits=False)
         else:
             await self._release_held()
 
@@ -302,10 +309,15 @@ class AccessBook:
         return self._clock.monotonic() - self._documents.looked_s
 
 
+async def _heard(told: "asyncio.Future[Any] | None") -> None:
+    if told is not None:
+        await asyncio.wait((told,), timeout=TOLD_SECONDS_MAX)
+
+
 def _unavailable(reason: str) -> SiltlogError:
     return problem("access_unavailable", f"who may do what cannot be changed now: {reason}; nothing was changed")
 
 
-def _looked_at(task: "asyncio.Task[None]") -> None:
+def _looked_at(task: "asyncio.Task[Any]") -> None:
     if not task.cancelled():
         task.exception()

@@ -158,10 +158,12 @@ class Nodes:
         if member is not None and to is not None and member.journal == to.journal:
             self._begin(self._tell(member, RELEASED, _Released(topic)))
 
-    def changed_access(self, version: int, revoked: Collection[str]) -> None:
-        """Tells all nodes that access was changed here, so that it holds on every one at once."""
-        for member in self._others():
-            self._begin(self._tell(member, ACCESS, _AccessNews(version, tuple(revoked)), times=2))
+    def changed_access(self, version: int, revoked: Collection[str]) -> "asyncio.Future[Any] | None":
+        """Tells all nodes that access was changed here, so that it holds on every one at once; what is done once all
+        have heard it that answer."""
+        news = _AccessNews(version, tuple(revoked))
+        telling = [self._begin(self._tell(member, ACCESS, news, times=2)) for member in self._others()]
+        return asyncio.gather(*telling, return_exceptions=True) if telling else None
 
     def ended_sessions(self, ended: Mapping[str, EndedSession]) -> None:
         """Sessions of the page were ended here: they are on every node at once."""
@@ -240,10 +242,11 @@ class Nodes:
     def _report(self, report: Report) -> Report:
         return replace(report, topics=self._ownership.report(), unreachable=self._reach.unreachable)
 
-    def _begin(self, telling: Coroutine[Any, Any, None]) -> None:
+    def _begin(self, telling: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(telling)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _tell(self, member: Member, path: str, said: msgspec.Struct, *, times: int = 1) -> None:
         """Tells a member something; one that does not hear it finds out by itself, later."""
@@ -373,9 +376,8 @@ class News:
         if self._nodes is not None:
             self._nodes.released(topic, to)
 
-    def changed_access(self, version: int, revoked: Collection[str]) -> None:
-        if self._nodes is not None:
-            self._nodes.changed_access(version, revoked)
+    def changed_access(self, version: int, revoked: Collection[str]) -> "asyncio.Future[Any] | None":
+        return None if self._nodes is None else self._nodes.changed_access(version, revoked)
 
     def ended_sessions(self, ended: Mapping[str, EndedSession]) -> None:
         if self._nodes is not None:

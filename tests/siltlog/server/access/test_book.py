@@ -4,7 +4,7 @@ import asyncio
 import errno
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +83,15 @@ class Node:
             clock=self.clock,
             logger=log,
             stale_ms=STALE_MS,
-            tell=lambda version, revoked: self.told.append((version, tuple(revoked))),
+            tell=self._tell,
         )
         self.told: list[tuple[int, tuple[str, ...]]] = []
+        self.hears: asyncio.Future[None] | None = None
+        """Done once others have heard of what is told; None where there are none."""
+
+    def _tell(self, version: int, revoked: Collection[str]) -> "asyncio.Future[None] | None":
+        self.told.append((version, tuple(revoked)))
+        return self.hears
 
     async def make(self, name: str) -> ApiKey:
         key = make_key(secrets.token_bytes)
@@ -121,6 +127,35 @@ async def until(holds: Callable[[], bool]) -> None:
 
 def run(body: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(asyncio.wait_for(body(), 30))  # type: ignore[arg-type]
+
+
+@pytest.mark.rule("A53")
+def test_a_change_is_answered_once_others_have_heard_of_it(
+    world: Callable[[str], Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(book_module, "TOLD_SECONDS_MAX", 3_600.0)
+
+    async def body() -> None:
+        here = world("here")
+        heard = here.hears = asyncio.get_running_loop().create_future()
+        making = asyncio.create_task(here.make("ana"))
+        await until(lambda: here.told == [(1, ())])
+        assert not (await asyncio.wait((making,), timeout=0.05))[0], "who goes to another node is nobody there yet"
+        heard.set_result(None)
+        key = await making
+        heard = here.hears = asyncio.get_running_loop().create_future()
+        revoking = asyncio.create_task(here.book.revoke(key.key_id))
+        await until(lambda: len(here.told) == 3)
+        assert not here.counts(key)
+        assert not (await asyncio.wait((revoking,), timeout=0.05))[0]
+        heard.set_result(None)
+        assert await revoking
+        # One that does not answer keeps nobody waiting for long.
+        monkeypatch.setattr(book_module, "TOLD_SECONDS_MAX", 0.01)
+        here.hears = asyncio.get_running_loop().create_future()
+        await here.make("bob")
+
+    run(body)
 
 
 @pytest.mark.rule("A53")
