@@ -75,6 +75,9 @@ INLINE_BYTES_MAX = 256 * 1024
 EARLIEST_TRIES_MAX = 5
 """How often a read from `earliest` follows a log start that moves away under it."""
 
+SEEN_AT_ONCE_MAX = 100
+"""How many topics that it does not know a fetch waits for."""
+
 PARTITION_DIGITS_MAX = len(str(PARTITION_MAX))
 _BOUND_HEADERS = {
     "next_offset": names.HEADER_NEXT_OFFSET,
@@ -341,7 +344,8 @@ class ReadsHttp:
                     self._log.topic(topic)
                 except (UnknownTopic, Unavailable):
                     unknown.append(topic)
-        await asyncio.gather(*map(seen, unknown))
+        # One look for any of them finds all that there are by now.
+        await asyncio.gather(*map(seen, unknown[:SEEN_AT_ONCE_MAX]))
 
     @operation(
         "GET",
