@@ -17,6 +17,8 @@ from siltlog.infra.redis.access import RedisAccess
 from siltlog.infra.redis.client import IN_SCRIPT, Command, RedisClient
 from siltlog.infra.redis.cluster import Cluster
 
+_CLOSED = "the handler is closed"
+"""What uvloop raises for a write to a connection that was reset a moment ago, before anybody was told."""
 _PASSING = re.compile(
     rf"(?:{IN_SCRIPT}.*: -(?:OOM|READONLY)|BUSY|CLUSTERDOWN|MASTERDOWN|MISCONF|NOREPLICAS|TRYAGAIN)\b"
 )
@@ -106,7 +108,9 @@ class RedisConnection:
                 "coordinator_unavailable",
                 f"Redis at {self.place} does not take calls ({redacted(str(error))}): groups come back when it does",
             ) from error
-        except (exceptions.RedisError, OSError) as error:
+        except (exceptions.RedisError, OSError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and _CLOSED not in str(error):
+                raise
             self.answers = False
             said = redacted(str(error)) or type(error).__name__
             raise problem(

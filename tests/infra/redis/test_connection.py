@@ -3,13 +3,17 @@
 import asyncio
 import os
 import signal
+import socket
+import struct
+import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 import redis
+import uvloop
 
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import ConfigError, OutcomeUnknown, SiltlogError, Unavailable
@@ -237,3 +241,27 @@ def test_no_cancellation_is_lost(embedded: EmbeddedValkey) -> None:
         await connection.close()
 
     asyncio.run(scenario())
+
+
+def test_a_connection_that_is_reset_as_it_opens_is_no_defect() -> None:
+    """As a proxy before a Redis that is gone does. uvloop, by which servers run, says so in its own words."""
+
+    def reset(listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                caller, _ = listener.accept()
+                caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                caller.close()
+
+    async def scenario(port: int) -> None:
+        connection = RedisConnection(RedisAccess(f"redis://127.0.0.1:{port}/0"))
+        for _ in range(15):
+            replies = await asyncio.gather(*(connection.command("PING") for _ in range(20)), return_exceptions=True)
+            assert {type(reply) for reply in replies} == {Unavailable}
+            assert not connection.answers
+        await connection.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=reset, args=(listener,), daemon=True).start()
+        uvloop.run(scenario(listener.getsockname()[1]))
+        listener.shutdown(socket.SHUT_RDWR)
