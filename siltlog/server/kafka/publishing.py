@@ -17,7 +17,7 @@ from siltlog.server.kafka.call import Answer, Call, Waited
 from siltlog.server.kafka.connection import Ended
 from siltlog.server.kafka.leaders import Leaders, current_leader, endpoints
 from siltlog.server.kafka.topic_ids import TopicIds
-from siltlog.server.kafka.turns import Turns, in_turns
+from siltlog.server.kafka.turns import Turns
 
 _ACKS: dict[int, Acks | None] = {0: "none", 1: "wal", -1: None}
 """What a producer asks for, as ours; None is what the topic has."""
@@ -72,7 +72,7 @@ class Publishes:
         topics = call.body["topic_data"]
         has_ids = call.version >= TOPIC_ID_SINCE
         known = self._ids.names(topic["topic_id"] for topic in topics) if has_ids else {}
-        async for topic in turns.over(topics):
+        for topic in topics:
             error: Exception | None = None
             denied = False
             name = topic["name"]
@@ -86,11 +86,15 @@ class Publishes:
                     denied = True
                 elif not self._leads(name):
                     error = Rejected(KafkaError.NOT_LEADER_OR_FOLLOWER, f"another node leads the topic {name}")
-            async for part in turns.over(topic["partition_data"]):
+            if turns.is_over():
+                await asyncio.sleep(0)
+            for part in topic["partition_data"]:
                 # Taken out: the fields are there until the answer, and the frame need not be.
                 records = part.pop("records")
                 # Nothing of it is looked at: who may not write could say something about another's sequences.
                 found.append(PartitionBatch(name, part["index"], None if denied else records, error))
+                if turns.is_over():
+                    await asyncio.sleep(0)
         return found
 
     def _leads(self, topic: str) -> bool:
@@ -105,7 +109,8 @@ class Publishes:
         # The client waits for all of them together.
         now = asyncio.get_running_loop().time
         until = now() + timeout_ms / 1000
-        async for topic, its in in_turns(by_topic.items()):
+        turns = Turns()
+        for topic, its in by_topic.items():
             taken = sum(len(batch.records or b"") for batch in its)
             error: Exception | None
             try:
@@ -116,6 +121,8 @@ class Publishes:
                 error = above
             for batch in its:
                 batch.error = error
+            if turns.is_over():
+                await asyncio.sleep(0)
 
     async def _answered(
         self, call: Call, batches: Sequence[PartitionBatch], acks: int, timeout_ms: int
@@ -128,11 +135,17 @@ class Publishes:
             return None
         responses, at, turns = [], 0, Turns()
         retry_ms = 0
-        async for topic in turns.over(call.body["topic_data"]):
+        for topic in call.body["topic_data"]:
             parts = batches[at : at + len(topic["partition_data"])]
             at += len(parts)
+            if turns.is_over():
+                await asyncio.sleep(0)
             retry_ms = max([retry_ms, *(_retry_ms(batch.error) for batch in parts)])
-            answers = [self._answer(batch) async for batch in turns.over(parts)]
+            answers = []
+            for batch in parts:
+                answers.append(self._answer(batch))
+                if turns.is_over():
+                    await asyncio.sleep(0)
             responses.append({"name": topic["name"], "topic_id": topic["topic_id"], "partition_responses": answers})
         told = (part for topic in responses for part in topic["partition_responses"])
         return {

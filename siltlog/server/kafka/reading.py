@@ -193,14 +193,18 @@ class Reads:
 
 
 async def _wishes(body: Mapping[str, Any]) -> dict[Part, Wish]:
+    wishes: dict[Part, Wish] = {}
     turns = Turns()
-    return {
-        Part(topic["topic"], topic["topic_id"], part["partition"]): Wish(
-            part["fetch_offset"], part["partition_max_bytes"], part["current_leader_epoch"]
-        )
-        async for topic in turns.over(body["topics"])
-        async for part in turns.over(topic["partitions"])
-    }
+    for topic in body["topics"]:
+        for part in topic["partitions"]:
+            wishes[Part(topic["topic"], topic["topic_id"], part["partition"])] = Wish(
+                part["fetch_offset"], part["partition_max_bytes"], part["current_leader_epoch"]
+            )
+            if turns.is_over():
+                await asyncio.sleep(0)
+        if turns.is_over():
+            await asyncio.sleep(0)
+    return wishes
 
 
 def _forgotten(body: Mapping[str, Any]) -> Iterator[Part]:
