@@ -128,8 +128,7 @@ class KafkaFetch:
             return kafka_error(error)
         if not self._leads(topic):
             return KafkaError.NOT_LEADER_OR_FOLLOWER
-        now = self._leader_epoch(topic)
-        if leader_epoch in (NO_EPOCH, now):
+        if leader_epoch == NO_EPOCH or leader_epoch == (now := self._leader_epoch(topic)):
             return KafkaError.NONE
         return KafkaError.FENCED_LEADER_EPOCH if leader_epoch < now else KafkaError.UNKNOWN_LEADER_EPOCH
 

@@ -61,7 +61,7 @@ from siltlog.infra.http.operations import (
 from siltlog.infra.http.query import Query
 from siltlog.infra.http.replies import read_reply
 from siltlog.infra.http.requests import body_of, decode, waits_for
-from siltlog.infra.limits import PARTITION_MAX, whole_number
+from siltlog.infra.limits import PARTITION_MAX, TURN_ITEMS, whole_number
 from siltlog.infra.security.grant import Grant, grant_of
 from siltlog.infra.security.guard import METERED
 
@@ -338,14 +338,18 @@ class ReadsHttp:
     async def _see(self, seen: Seen, grant: Grant, topics: Iterable[str]) -> None:
         """Returns once those that this node does not know, and the caller may read, are seen."""
         unknown = []
-        for topic in topics:
+        for number, topic in enumerate(topics, 1):
+            if number % TURN_ITEMS == 0:
+                await asyncio.sleep(0)
+            if len(unknown) == SEEN_AT_ONCE_MAX:
+                break
             if all(grant.may("read", "topic", name) for name in sources(topic)):
                 try:
                     self._log.topic(topic)
                 except (UnknownTopic, Unavailable):
                     unknown.append(topic)
         # One look for any of them finds all that there are by now.
-        await asyncio.gather(*map(seen, unknown[:SEEN_AT_ONCE_MAX]))
+        await asyncio.gather(*map(seen, unknown))
 
     @operation(
         "GET",

@@ -5,15 +5,16 @@ speed of the log, and becomes files once it is over, or has gone on for too long
 credit, spent in bursts and earned between them: who is never calm is flushed as if there were no bursts.
 """
 
+from collections import deque
 from collections.abc import Sequence
 
 from siltlog.ingest.flush.due import EARLY_BYTES, Load
 
-BURST_BYTES_PER_SECOND = 16 * 1024 * 1024
-"""The files of less than this take a tenth of a processor at most."""
-WINDOW_SECONDS = 0.25
-CALM_SECONDS = 1.0
-"""A burst is over once it has been calm for so long: clients pause between two requests, and disks when they sync."""
+BURST_BYTES = 16 * 1024 * 1024
+"""There is a burst where so much or more came in the last second; the files of less take a tenth of a processor."""
+SECOND = 1.0
+LOOK_SECONDS = 0.25
+"""How often at most it is looked how much came."""
 FLUSH_TIMES_MAX = 10
 """Nothing waits for more than so many times its `flush.ms`."""
 
@@ -22,44 +23,50 @@ class Burst:
     """How busy the publishers of a server are, and for how long its files may still wait for that."""
 
     def __init__(self, milliseconds_max: int) -> None:
-        self._seconds_max = self.seconds_left = milliseconds_max / 1000
-        """`seconds_left` is the credit."""
-        self._seen_bytes = 0
-        self._seen_seconds: float | None = None
-        self._busy_seconds = float("-inf")
+        self._seconds_max = milliseconds_max / 1000
+        self._spent_seconds = 0.0
+        self._looks: deque[tuple[float, int]] = deque()
+        """When it was looked in the last second, and once before it, and how much had come in all by then."""
+        self._is_on = False
+
+    @property
+    def seconds_left(self) -> float:
+        return max(self._seconds_max - self._spent_seconds, 0.0)
 
     def reconfigure(self, milliseconds_max: int) -> None:
         """Takes another credit; what was spent stays spent."""
-        seconds_max = milliseconds_max / 1000
-        self.seconds_left = max(self.seconds_left + seconds_max - self._seconds_max, 0.0)
-        self._seconds_max = seconds_max
+        self._seconds_max = milliseconds_max / 1000
 
     def see(self, bytes_in_all: int, now_seconds: float) -> None:
         """Takes note of how much has been published by now."""
-        if self._seen_seconds is not None:
-            seconds = now_seconds - self._seen_seconds
-            if seconds < WINDOW_SECONDS:
+        looks = self._looks
+        if looks:
+            seconds = now_seconds - looks[-1][0]
+            if seconds < LOOK_SECONDS:
                 return
-            if bytes_in_all - self._seen_bytes >= BURST_BYTES_PER_SECOND * seconds:
-                self._busy_seconds = now_seconds
-            earned = -seconds if self._is_on(now_seconds) else seconds
-            self.seconds_left = min(max(self.seconds_left + earned, 0.0), self._seconds_max)
-        self._seen_bytes, self._seen_seconds = bytes_in_all, now_seconds
+            while len(looks) > 1 and looks[1][0] <= now_seconds - SECOND:
+                looks.popleft()
+            since, before = looks[0]
+            self._is_on = bytes_in_all - before >= BURST_BYTES * max((now_seconds - since) / SECOND, 1.0)
+            if not self._is_on:
+                self._spent_seconds = max(self._spent_seconds - seconds, 0.0)
+            elif self._spent_seconds < self._seconds_max:
+                self._spent_seconds += seconds
+        looks.append((now_seconds, bytes_in_all))
 
     def without_waiting(self, loads: Sequence[Load], now_seconds: float) -> Sequence[Load]:
         """Gives those of `loads` that do not wait for the end of a burst."""
-        if not self.seconds_left or not self._is_on(now_seconds):
+        if not self._is_on or not self.seconds_left:
             return loads
         return [load for load in loads if not _may_wait(load, now_seconds)]
 
-    def _is_on(self, now_seconds: float) -> bool:
-        return now_seconds - self._busy_seconds < CALM_SECONDS
-
 
 def _may_wait(load: Load, now_seconds: float) -> bool:
-    """Whether its file costs much, and nobody needs it yet."""
+    """Whether it gets so much that its files cost much, and nobody needs them yet."""
+    # As often as it would have been flushed: what gets less is not kept back at one look, and flushed at the next.
+    times = max((now_seconds - load.oldest_seconds) / (load.flush_ms / 1000), 1.0)
     return (
-        load.bytes >= EARLY_BYTES
+        times < FLUSH_TIMES_MAX
+        and load.bytes >= EARLY_BYTES * times
         and not (load.awaited or load.hidden or load.pins_oldest_segment)
-        and now_seconds < load.oldest_seconds + FLUSH_TIMES_MAX * load.flush_ms / 1000
     )

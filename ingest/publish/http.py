@@ -246,6 +246,8 @@ class Publish:
         content = await self._bodies.read(request.receive, headers.get("content-length", ""), held)
         # It may have been on its way for long.
         grant.require("write", "topic", topic.name)
+        if isinstance(topic, Absent):
+            grant.require("create", "topic", topic.name)
         if coding:
             content = await self._bodies.inflated(content, coding, held)
         body = await self._parser.parsed(media, content, request.scope["headers"], query)

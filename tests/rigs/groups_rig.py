@@ -202,9 +202,9 @@ def emptied(url: str) -> None:
 
 
 @asynccontextmanager
-async def rig(url: str, log: FakeLog, access: Access | None = None) -> AsyncIterator[Rig]:
-    """Groups without their own clockwork, on an emptied Redis."""
-    redis = SkewedRedis(url)
+async def rig(url: str, log: FakeLog, access: Access | None = None, *, stands: bool = False) -> AsyncIterator[Rig]:
+    """Groups without their own clockwork, on an emptied Redis, whose time `stands` but for `pass_ms`."""
+    redis = StandingRedis(url) if stands else SkewedRedis(url)
     await redis.command("FLUSHALL")
     groups = Groups(redis, log, SystemClock(), logger("error", "console"), access=access)
     try:

@@ -112,15 +112,18 @@ class Publishes:
         turns = Turns()
         for topic, its in by_topic.items():
             taken = sum(len(batch.records or b"") for batch in its)
-            error: Exception | None
             try:
                 await call.session.charged_publish(topic, taken, until - now())
-                # Who waited may have lost the right to it.
-                error = _refusal(call, topic)
-            except SiltlogError as above:
-                error = above
-            for batch in its:
-                batch.error = error
+            except SiltlogError as error:
+                for batch in its:
+                    batch.error = error
+            if turns.is_over():
+                await asyncio.sleep(0)
+        for topic, its in by_topic.items():
+            # Who waited, for the quota of any of them, may have lost the right to it.
+            if (refused := _refusal(call, topic)) is not None:
+                for batch in its:
+                    batch.error, batch.records = refused, None
             if turns.is_over():
                 await asyncio.sleep(0)
 

@@ -31,7 +31,7 @@ async def beats(r: Rig, told: Membership, milliseconds: int) -> Membership:
 
 def test_a_member_that_is_gone_ends_with_its_session(valkey_url: str, back_ms: int) -> None:
     async def scenario() -> None:
-        async with rig(valkey_url, FakeLog(flights=2)) as r:
+        async with rig(valkey_url, FakeLog(flights=2), stands=True) as r:
             await r.join("g", "gone", "flights", session_timeout_ms=10_000)
             b = await r.join("g", "b", "flights", session_timeout_ms=10_000)
             await r.redis.pass_ms(-back_ms)
@@ -45,7 +45,7 @@ def test_a_member_that_is_gone_ends_with_its_session(valkey_url: str, back_ms: i
 
 def test_set_back_twice_and_ahead_between_nobody_who_lives_is_expired(valkey_url: str, back_ms: int) -> None:
     async def scenario() -> None:
-        async with rig(valkey_url, FakeLog(flights=2)) as r:
+        async with rig(valkey_url, FakeLog(flights=2), stands=True) as r:
             await r.join("g", "gone", "flights", session_timeout_ms=10_000)
             b = await r.join("g", "b", "flights", session_timeout_ms=10_000)
             for jump_ms in (-back_ms, 4_000, -back_ms):
@@ -60,7 +60,7 @@ def test_set_back_twice_and_ahead_between_nobody_who_lives_is_expired(valkey_url
 
 def test_what_a_member_clings_to_is_taken_in_time(valkey_url: str, back_ms: int) -> None:
     async def scenario() -> None:
-        async with rig(valkey_url, FakeLog(flights=2)) as r:
+        async with rig(valkey_url, FakeLog(flights=2), stands=True) as r:
             a = await r.join("g", "a", "flights", rebalance_timeout_ms=10_000)
             assert held(a) == ALL
             b = await r.join("g", "b", "flights")
@@ -77,7 +77,7 @@ def test_what_a_member_clings_to_is_taken_in_time(valkey_url: str, back_ms: int)
 
 def test_after_a_restart_of_redis_things_move_again_in_time(valkey_url: str, back_ms: int) -> None:
     async def scenario() -> None:
-        async with rig(valkey_url, FakeLog(flights=2)) as r:
+        async with rig(valkey_url, FakeLog(flights=2), stands=True) as r:
             await r.join("g", "gone", "flights", session_timeout_ms=10_000)
             await r.redis.command("HSET", STATE, "run_id", "another")
             b = await r.join("g", "b", "flights", session_timeout_ms=10_000)
@@ -96,7 +96,7 @@ def test_a_record_that_failed_comes_again_after_its_pause(valkey_url: str, back_
         return await r.groups.offsets.attempt("g", request, count=True, backoff_ms=(10_000, 30_000))
 
     async def scenario() -> None:
-        async with rig(valkey_url, FakeLog(flights=1)) as r:
+        async with rig(valkey_url, FakeLog(flights=1), stands=True) as r:
             b = await r.join("g", "b", "flights")
             assert (await nack(r, b.generation, 0)).rest_ms == 10_000
             await r.redis.pass_ms(-back_ms)
