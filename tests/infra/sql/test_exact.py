@@ -27,6 +27,11 @@ HIGH = 2**127
             {'a "b': [HIGH], "uhugeint": 1, "at": "10:00:00+02", "e": "x"},
         ),
         (f"map {{{HIGH}::uhugeint: timetz '10:00:00+02'}}", [(HIGH, "10:00:00+02")]),
+        (f"row({HIGH}::uhugeint, 1)", {"element1": HIGH, "element2": 1}),
+        (
+            f"[row([row(timetz '10:00:00+02', {HIGH}::uhugeint)], {{'n': {HIGH}::uhugeint}})]",
+            [{"element1": [{"element1": "10:00:00+02", "element2": HIGH}], "element2": {"n": HIGH}}],
+        ),
         ("union_value(n := timetz '10:00:00+02')", "10:00:00+02"),
         ("170141183460469231731687303715884105727::hugeint", HIGH - 1),
         ("'UHUGEINT'", "UHUGEINT"),
@@ -42,6 +47,11 @@ def test_what_arrow_has_otherwise_comes_as_it_is(expression: str, value: Any) ->
         [value, None],
         [None, 3],
     ]
+
+
+def test_columns_that_are_named_alike_keep_their_names() -> None:
+    relation = duckdb.connect().sql(f'SELECT 1 AS "A", 2 AS "a", {HIGH}::uhugeint AS b, 4 AS b, {HIGH}::uhugeint AS b')
+    assert exact(relation).to_arrow_reader(10).schema.names == ["A", "a", "b", "b", "b"]
 
 
 def test_a_relation_that_is_exact_stays_as_it_is() -> None:
