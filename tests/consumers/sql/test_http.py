@@ -176,10 +176,15 @@ def test_values_are_as_json_has_them(http: Http, topic: str) -> None:
 
 def test_values_that_arrow_has_otherwise_are_as_duckdb_has_them(http: Http, topic: str) -> None:
     http.publish(topic, {"value": "v"})
-    sql = f"select timetz '10:00:00+02' a, {2**127}::uhugeint b, time '24:00:00' c, [{2**127}::uhugeint] d from {topic}"
+    high = f"{2**127}::uhugeint"
+    sql = f"select timetz '10:00:00+02' a, {high} b, time '24:00:00' c, [{high}] d, row({high}, 1) d from {topic}"
     found = answer(http, sql)
-    assert found["rows"] == [["10:00:00+02", 2**127, "24:00:00", [2**127]]]
-    assert [column["type"] for column in found["columns"]] == ["TIME WITH TIME ZONE", "UHUGEINT", "TIME", "UHUGEINT[]"]
+    in_row = {"element1": 2**127, "element2": 1}
+    assert found["rows"] == [["10:00:00+02", 2**127, "24:00:00", [2**127], in_row]]
+    kinds = ["TIME WITH TIME ZONE", "UHUGEINT", "TIME", "UHUGEINT[]", "TUPLE(UHUGEINT, INTEGER)"]
+    assert found["columns"] == [
+        {"name": name, "type": kind} for name, kind in zip(["a", "b", "c", "d", "d"], kinds, strict=True)
+    ]
     reply = http.json("POST", "/v1/sql", {"sql": sql}, Accept=names.MEDIA_ARROW)
     with pa.ipc.open_stream(reply.body) as stream:
         row = stream.read_all().select(["a", "b"]).to_pylist()
