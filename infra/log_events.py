@@ -98,6 +98,7 @@ EVENTS: tuple[LogEvent, ...] = (
     LogEvent("schedule_changed", "the schedule is another"),
     # TLS.
     LogEvent("tls_read", "the files of TLS were read again"),
+    LogEvent("tls_clients_read", "the files of clients' certificates were read again, for the certificate before"),
     LogEvent(
         "tls_refused",
         "the changed certificate is not used, the one before is",

@@ -4,10 +4,11 @@ A certificate is never loaded into a context that is in use: with a key that doe
 more. A new context is made, shakes hands with itself in memory, and only then takes the old one's place.
 """
 
+import os
 import re
 import ssl
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -94,6 +95,16 @@ class Revoked(NamedTuple):
         return (certificate.issuer, certificate.serial) in self.serials
 
 
+class Pair(NamedTuple):
+    """A certificate, with those behind it, and its key: what was in their files. Nothing prints them."""
+
+    certificate: bytes
+    key: bytes
+
+    def __repr__(self) -> str:
+        return "Pair(***)"
+
+
 class Identity(NamedTuple):
     """A context that can shake hands, from when to when its certificate is valid, and whose of its clients no more are.
 
@@ -103,6 +114,7 @@ class Identity(NamedTuple):
     context: ServerContext
     not_before: datetime
     not_after: datetime
+    pair: Pair
     revoked: Revoked = Revoked()
     h2: ServerContext | None = None
 
@@ -119,9 +131,28 @@ class Identity(NamedTuple):
 def load_identity(files: TlsFiles) -> Identity:
     """Reads the files anew. Raises ConfigError that names the file and what is wrong with it."""
     certificate = _certificate(files.certificate)
+    pair = Pair(_readable(files.certificate), _readable(files.key))
     context, revoked = _context(files, "http/1.1")
     h2 = _context(files, "h2")[0] if files.h2 else None
-    return Identity(context, certificate.not_valid_before_utc, certificate.not_valid_after_utc, revoked, h2)
+    return Identity(context, certificate.not_valid_before_utc, certificate.not_valid_after_utc, pair, revoked, h2)
+
+
+def load_identity_with(pair: Pair, files: TlsFiles) -> Identity:
+    """Reads the files anew that are of clients, for a certificate and key as they were. Raises ConfigError."""
+    try:
+        with _in_memory(pair.certificate) as certificate, _in_memory(pair.key) as key:
+            return load_identity(files._replace(certificate=certificate, key=key))
+    except OSError as error:
+        raise ConfigError(f"the certificate in use cannot be kept for other clients: {error.strerror}") from error
+
+
+@contextmanager
+def _in_memory(content: bytes) -> Iterator[Path]:
+    """A file on no disk, for as long as the block: a context takes a key from a file alone."""
+    with os.fdopen(os.memfd_create("pem"), "wb") as file:
+        file.write(content)
+        file.flush()
+        yield Path(f"/proc/self/fd/{file.fileno()}")
 
 
 def _context(files: TlsFiles, protocol: str) -> tuple[ServerContext, Revoked]:

@@ -9,12 +9,20 @@ from pathlib import Path
 
 from siltlog.infra.clock import MICROS_PER_SECOND, Clock
 from siltlog.infra.errors import ConfigError
-from siltlog.infra.security.certificates import ClientCertificate, Identity, TlsFiles, load_identity
-from siltlog.infra.security.file_versions import are_settling, versions_of
+from siltlog.infra.security.certificates import (
+    ClientCertificate,
+    Identity,
+    TlsFiles,
+    load_identity,
+    load_identity_with,
+)
+from siltlog.infra.security.file_versions import Version, are_settling, versions_of
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.telemetry import Logger
 
 LOOK_SECONDS = 10.0
+_OF_CLIENTS = slice(2, None)
+"""Where the files of clients are among those of TLS: behind certificate and key."""
 Withdraw = Callable[[Callable[[ClientCertificate], bool]], int]
 """Closes the connections of the certificates for which it is true; their number."""
 
@@ -116,12 +124,27 @@ class Tls:
             identity = await asyncio.to_thread(load_identity, self._files)
             self._check_time(identity)
         except ConfigError as error:
-            if asked or (error.detail != self._problem and not are_settling(self._files.paths, self._clock)):
-                self._logger.error("the changed certificate is not used, the one before is", reason=error.detail)
-                self._problem = error.detail
+            reason = error.detail
+            if self._files.client_ca is not None and (asked or state[_OF_CLIENTS] != self._state[_OF_CLIENTS]):
+                reason = await self._read_of_clients(state, reason)
+            if asked or (reason != self._problem and not are_settling(self._files.paths, self._clock)):
+                self._logger.error("the changed certificate is not used, the one before is", reason=reason)
+                self._problem = reason
             return
         self._state, self._identity, self._problem = state, identity, ""
         self._logger.info("the files of TLS were read again", not_after=identity.not_after.isoformat())
+
+    async def _read_of_clients(self, state: tuple[Version | None, ...], reason: str) -> str:
+        """Takes whose certificates count, and which do no more, for the certificate in use: another that cannot be used
+        for that `reason` must keep nobody in. Gives all that is wrong."""
+        try:
+            identity = await asyncio.to_thread(load_identity_with, self._identity.pair, self._files)
+        except ConfigError as error:
+            return reason if error.detail == reason else f"{reason}; {error.detail}"
+        self._state = (*self._state[: _OF_CLIENTS.start], *state[_OF_CLIENTS])
+        self._identity = identity
+        self._logger.info("the files of clients' certificates were read again, for the certificate before")
+        return reason
 
     def _check_time(self, identity: Identity) -> None:
         """Raises ConfigError for a certificate that no client takes now, where they take the one in use."""

@@ -66,5 +66,24 @@ def client_of(made: Made, name: str | None = None) -> ssl.SSLContext:
     return client
 
 
+def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext) -> str | None:
+    """Shakes hands in memory; the version that was agreed on. Raises SSLError of the side that refused."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = (
+        client.wrap_bio(to_client, to_server, server_hostname="localhost"),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    )
+    for _ in range(10):
+        done = True
+        for side in sides:
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                done = False
+        if done:
+            return sides[1].version()
+    raise AssertionError("the handshake does not end")
+
+
 def serial_of(issued: trustme.LeafCert) -> int:
     return x509.load_pem_x509_certificate(issued.cert_chain_pems[0].bytes()).serial_number

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
-from tls_rig import Made, client_of, serial_of
+from tls_rig import Made, client_of, serial_of, shake_hands
 
 from siltlog.infra.errors import ConfigError
-from siltlog.infra.security.certificates import Identity, TlsFiles, load_identity
+from siltlog.infra.security.certificates import Identity, TlsFiles, load_identity, load_identity_with
 
 
 @pytest.fixture
@@ -17,22 +17,7 @@ def made(tmp_path: Path) -> Made:
 
 
 def shake(identity: Identity, client: ssl.SSLContext) -> str | None:
-    """Shakes hands; the version that was agreed on. Raises SSLError of the side that refused."""
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    sides = (
-        client.wrap_bio(to_client, to_server, server_hostname="localhost"),
-        identity.context.wrap_bio(to_server, to_client, server_side=True),
-    )
-    for _ in range(10):
-        done = True
-        for side in sides:
-            try:
-                side.do_handshake()
-            except ssl.SSLWantReadError:
-                done = False
-        if done:
-            return sides[1].version()
-    raise AssertionError("the handshake does not end")
+    return shake_hands(identity.context, client)
 
 
 def test_a_client_that_knows_the_authority_comes_in(made: Made) -> None:
@@ -127,3 +112,12 @@ def test_an_authority_that_is_none(made: Made) -> None:
     files.client_ca.write_text("nothing")
     with pytest.raises(ConfigError, match=r"authority\.pem does not hold certificates of authorities in PEM"):
         load_identity(files)
+
+
+def test_what_is_in_use_is_kept_without_its_files(made: Made) -> None:
+    files = made.with_clients()
+    pair = load_identity(files).pair
+    made.files.certificate.unlink()
+    made.files.key.write_text("half of a key")
+    assert shake(load_identity_with(pair, files), client_of(made, "jobs"))
+    assert "PRIVATE" not in repr(pair)

@@ -323,8 +323,9 @@ def test_who_needs_a_certificate(made: Made, mode: str) -> None:
         assert not comes_in(Http(server.url, stranger))
 
 
+@pytest.mark.parametrize("replaced", ["the list alone", "the server's key too, by another"])
 @pytest.mark.rule("A22")
-def test_a_certificate_that_is_revoked_loses_its_connections_too(made: Made) -> None:
+def test_a_certificate_that_is_revoked_loses_its_connections_too(made: Made, replaced: str) -> None:
     issued, other = made.authority.issue_cert("jobs"), client_of(made, "other")
     client = client_of(made)
     issued.configure_cert(client)
@@ -334,6 +335,8 @@ def test_a_certificate_that_is_revoked_loses_its_connections_too(made: Made) -> 
             for connection in (kept, stays):
                 assert b" 200 " in exchange(connection, "GET /healthz HTTP/1.1\nHost: localhost")
             made.revoke(serial_of(issued))
+            if replaced != "the list alone":
+                made.authority.issue_cert("localhost").private_key_pem.write_to_path(str(made.files.key))
             hang_up(server)
             assert not kept.recv(1)
             assert b" 200 " in exchange(stays, "GET /healthz HTTP/1.1\nHost: localhost")
