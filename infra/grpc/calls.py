@@ -19,9 +19,10 @@ from siltlog.infra import names
 from siltlog.infra.errors import from_problem, problem
 from siltlog.infra.grpc.relay import Relay, Relayed
 from siltlog.infra.grpc.status import Context
+from siltlog.infra.http.connection.hang_up import HANG_UP, HangUp
 from siltlog.infra.http.connection.peer import KNOWN, PEER
 from siltlog.infra.http.requests import APPENDED
-from siltlog.infra.security.grant import EVERYTHING, GRANT, Grant
+from siltlog.infra.security.grant import Grant, grant_of
 
 _TAKEN = frozenset(
     name.lower()
@@ -59,8 +60,8 @@ class Answer:
     status: int = 0
     request_id: str = ""
     body: bytes = b""
-    grant: Grant = EVERYTHING
-    """What the caller may do, once the door has told."""
+    grant: Grant | None = None
+    """What the caller may do; None until the door has told, and where the answer is a problem."""
 
 
 class Calls:
@@ -90,12 +91,12 @@ class Calls:
         answer = Answer()
         if appended is not None:
             asked = replace(asked, extensions={**asked.extensions, APPENDED: appended})
-        task = self.begin(context, asked, answer, gone := asyncio.Event())
+        task = self.begin(context, asked, answer, gone := HangUp())
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
             # Whoever has called is gone. What was begun ends as it would where a client of HTTP hangs up.
-            gone.set()
+            gone.told()
             raise
         return checked(answer)
 
@@ -104,9 +105,9 @@ class Calls:
         context: Context,
         asked: Asked,
         answer: Answer,
-        gone: asyncio.Event,
+        gone: HangUp,
     ) -> "asyncio.Task[None]":
-        """Asks, and has what is said written to `answer` until the task ends; `gone` says that the caller is."""
+        """Asks, and has what is said written to `answer` until the task ends; `gone` is told once the caller is."""
         task = asyncio.get_running_loop().create_task(
             self._serve(self.connection(context), context, asked, answer, gone)
         )
@@ -120,17 +121,19 @@ class Calls:
         context: Context,
         asked: Asked,
         answer: Answer,
-        gone: asyncio.Event,
+        gone: HangUp,
     ) -> None:
         body: list[bytes] = []
         read = False
+        over = asyncio.Event()
+        gone.when(over.set)
 
         async def receive() -> Message:
             nonlocal read
             if not read:
                 read = True
                 return {"type": "http.request", "body": asked.body, "more_body": False}
-            await gone.wait()
+            await over.wait()
             return {"type": "http.disconnect"}
 
         async def send(message: Message) -> None:
@@ -142,10 +145,11 @@ class Calls:
             else:
                 body.append(message.get("body", b""))
 
-        scope = _scope(connection, context, asked)
+        scope = _scope(connection, context, asked, gone)
         with connection.called():
             await self._door(scope, receive, send)
-        answer.grant = scope["state"].get(GRANT, EVERYTHING)
+        if answer.status < _REFUSED:
+            answer.grant = grant_of(scope)
         answer.body = body[0] if len(body) == 1 else b"".join(body)
 
 
@@ -166,7 +170,7 @@ def segment(kind: str, name: str) -> str:
     return name
 
 
-def _scope(connection: Relayed, context: Context, asked: Asked) -> dict[str, Any]:
+def _scope(connection: Relayed, context: Context, asked: Asked, gone: HangUp) -> dict[str, Any]:
     return {
         "type": "http",
         "http_version": "2",
@@ -179,7 +183,7 @@ def _scope(connection: Relayed, context: Context, asked: Asked) -> dict[str, Any
         "scheme": connection.peer.scheme,
         "client": (connection.peer.address, 0),
         "server": None,
-        "state": {PEER: connection.peer, KNOWN: connection.known},
+        "state": {PEER: connection.peer, KNOWN: connection.known, HANG_UP: gone},
         "extensions": dict(asked.extensions),
     }
 

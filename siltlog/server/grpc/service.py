@@ -103,6 +103,7 @@ class Service:
             message, asking = await asyncio.to_thread(asked)
         answer = await self._calls.ask(context, asking, placed)
         if granted is not None:
+            assert answer.grant is not None, "the door has let the call in"
             granted(answer.grant)
         if len(answer.body) < THREAD_BYTES_MIN:
             return answered(message, answer.body)

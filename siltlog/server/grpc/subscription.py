@@ -17,6 +17,7 @@ from siltlog.infra.grpc.calls import Answer, Asked, Calls, checked, segment
 from siltlog.infra.grpc.made import silt_pb2 as pb
 from siltlog.infra.grpc.records import add_records
 from siltlog.infra.grpc.status import Context, problem_of
+from siltlog.infra.http.connection.hang_up import HangUp
 from siltlog.infra.http.connection.web_socket import AWAY, MESSAGES_WAITING_MAX, UPGRADE
 from siltlog.infra.http.requests import encode_json
 from siltlog.server.grpc.asking import committed_offset, member_settings, parsed
@@ -208,11 +209,12 @@ async def subscribe(calls: Calls, context: Context, stall_seconds: float) -> Non
     channel = GrpcChannel(calls, context, stall_seconds)
     asked = _opening(await _start(calls, context), channel)
     answer = Answer()
-    session = calls.begin(context, asked, answer, asyncio.Event())
+    session = calls.begin(context, asked, answer, gone := HangUp())
     try:
         await asyncio.shield(session)
     except asyncio.CancelledError:
         channel.lose()
+        gone.told()
         raise
     checked(answer)
     await channel.end()
