@@ -30,7 +30,7 @@ async def acknowledged(
     hung_up = False
     forget: Callable[[], None] | None = None
 
-    def end() -> None:
+    def hung() -> None:
         nonlocal hung_up
         hung_up = True
         _expire(future, late(topic, acks, reached))
@@ -54,8 +54,9 @@ async def acknowledged(
         for future in waits:
             await in_time(future)
         reached = "wal"
-        # The journal and the table may take long, and nobody would hear of them.
-        forget = hang_up.when(end) if hang_up is not None else None
+        if hang_up is not None and acks in ("object", "table"):
+            # The journal and the table may take long, and nobody would hear of them.
+            forget = hang_up.when(hung)
         if acks == "object":
             waits += [wait for log, end in appended.ends if (wait := log.when_shown(end)) is not None]
             for future in waits:

@@ -1,7 +1,7 @@
 """Who hangs up is waited for no longer; what it published stays as it is."""
 
 import asyncio
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,19 @@ from siltlog.infra.security.grant import EVERYTHING, GRANT
 from siltlog.ingest.publish.http import Publish
 from siltlog.ingest.publish.publishing import Publishing
 from siltlog.ingest.wal.disk import Disk
+
+
+class Heard(HangUp):
+    """Notes how often somebody asked to hear of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    def when(self, hear: Callable[[], None]) -> Callable[[], None]:
+        self.asked += 1
+        return super().when(hear)
+
 
 BODY = b'{"records":[{"value":"v"},{"value":"w","partition":1}]}'
 
@@ -36,7 +49,7 @@ def test_who_hangs_up_while_it_waits_for_the_table_is_waited_for_no_longer(tmp_p
             topic = await topics.create("t", 2, {})
             # Nothing of it is ever flushed.
             publish = Publish(Publishing(log, lambda: None, None), BodyReader(1_000_000), 1_000_000)
-            hang_up = HangUp()
+            hang_up = Heard()
             scope = {"type": "http", "method": "POST", "path": "/", "path_params": {"topic": "t"}}
             scope |= {"headers": [(b"content-type", names.MEDIA_JSON.encode())]}
             scope |= {"query_string": f"acks={acks}&timeout_ms=60000".encode()}
@@ -49,6 +62,8 @@ def test_who_hangs_up_while_it_waits_for_the_table_is_waited_for_no_longer(tmp_p
                 if acks == "wal":
                     await asked
                     assert sent[0]["status"] == 200
+                    # Nothing more was waited for.
+                    assert hang_up.asked == 0
                     return
                 with pytest.raises(OutcomeUnknown, match="acks=table was not reached") as ended:
                     await asked
