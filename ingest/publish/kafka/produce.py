@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from siltlog.infra import producer_names
 from siltlog.infra.arrow.partitioner import PARTITIONERS
 from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.http.connection.hang_up import HangUp
 from siltlog.infra.kafka.batch import ATTRIBUTES, BatchHead, Rejected, check, numbering
 from siltlog.infra.kafka.columns import US_PER_MS, Columns
 from siltlog.infra.kafka.errors import KafkaError
@@ -84,8 +85,11 @@ class Produce:
                     self._refused.add(_sender(batch, *said[:2]), said.first_sequence, self._now())
             batch.records = batch.head = batch.columns = None
 
-    async def acknowledged(self, batches: Sequence[PartitionBatch], timeout_ms: int) -> None:
-        """Returns once each of the batches has reached its acks, or has failed."""
+    async def acknowledged(
+        self, batches: Sequence[PartitionBatch], timeout_ms: int, hang_up: HangUp | None = None
+    ) -> None:
+        """Returns once each of the batches has reached its acks, or has failed; one that waits for more than the WAL
+        fails once its client has hung up."""
         deadline = self._now() + timeout_ms / 1000
         for number, batch in enumerate(batches, 1):
             if number % TURN_ITEMS == 0:
@@ -95,7 +99,7 @@ class Produce:
                 if batch.told is not None:
                     await self._publishing.kept(*batch.told, left_ms)
                 elif batch.published is not None:
-                    _tell_offsets(batch, await self._publishing.acknowledged(batch.published, left_ms))
+                    _tell_offsets(batch, await self._publishing.acknowledged(batch.published, left_ms, hang_up))
             except SiltlogError as error:
                 batch.error = error
 

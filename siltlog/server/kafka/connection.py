@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from siltlog.infra.http.connection.connection import STRANGER_SECONDS
 from siltlog.infra.http.connection.crowd import KEEP_ALIVE_SECONDS, Crowd
+from siltlog.infra.http.connection.hang_up import HangUp
 from siltlog.infra.http.connection.intake import Intake
 from siltlog.infra.http.connection.peer import Peer, Peers
 from siltlog.infra.http.memory import SMALL_BYTES, Held, InFlight
@@ -84,6 +85,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def __init__(self, served: Served) -> None:
         self.peer = Peer()
         self.excess = False
+        self.hang_up = HangUp()
+        """Tells that its client has said all, or is gone: from here the two look alike."""
         self.transport: Any = None
         self.own_address: tuple[str, int] = ("", 0)
         """The address and port that the client has reached."""
@@ -171,10 +174,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._served.crowd.left(self, self.peer.address, excess=self.excess)
         self._intake.held.release()
         self._incoming.clear()
-        # What was begun ends as it would have; nobody is told.
+        # What was begun ends as it would have, but for what is waited for beyond the WAL; nobody is told.
         for held in (*self._helds, *self._untaken):
             held.release()
         self._untaken.clear()
+        self.hang_up.told()
         if self._serving is not None:
             self._serving.cancel()
 
@@ -202,6 +206,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         """Its client has said all. What came whole is taken all the same: who waits for no answers may go at once."""
         self._said_all = True
+        self.hang_up.told()
         if self._arrival is not None:
             self.shutdown()
         return True

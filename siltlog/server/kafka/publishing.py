@@ -130,7 +130,9 @@ class Publishes:
     async def _answered(
         self, call: Call, batches: Sequence[PartitionBatch], acks: int, timeout_ms: int
     ) -> Mapping[str, Any] | None:
-        await self._produce.acknowledged(batches, timeout_ms)
+        # Who asked for no answer may be gone, and an error would keep what he sent behind it from being taken.
+        hang_up = call.session.connection.hang_up if acks else None
+        await self._produce.acknowledged(batches, timeout_ms, hang_up)
         if acks == 0:
             if any(batch.error is not None for batch in batches):
                 # Nobody waits for an answer: the end of the connection is how a client learns of it.
