@@ -226,6 +226,11 @@ EVENTS: tuple[LogEvent, ...] = (
         "a group was beyond the end of a partition, and goes on within it",
         "look who committed such an offset: a mirror that is ahead of its records, or a log that was abandoned",
     ),
+    LogEvent(
+        "group_of_another_log",
+        "a group went on in another log, and is refused",
+        "give the server a Redis of its own, or empty this one where the other log is no more",
+    ),
     LogEvent("group_forgotten", "a group that nobody used was forgotten"),
     LogEvent("member_stays", "a member could not leave"),
     LogEvent("valkey_restarted", "the embedded Valkey had died and was started again", "look why: memory, the kernel"),

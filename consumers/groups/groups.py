@@ -117,9 +117,16 @@ class Groups:
 
     def degraded(self) -> list[str]:
         """Lists what does not work as it should, in words for people."""
-        if self._upkeep is None or not self._upkeep.problem:
-            return []
-        return [f"groups: what they commit is not kept beside Redis for now: {self._upkeep.problem}"]
+        found: list[str] = []
+        if self._upkeep is not None and self._upkeep.problem:
+            found.append(f"groups: what they commit is not kept beside Redis for now: {self._upkeep.problem}")
+        strange = 0 if self._runner.snapshots is None else len(self._runner.snapshots.strange)
+        if strange:
+            found.append(
+                f"groups: {strange} went on in another log, such as the one that this log was restored from, and are "
+                "refused: give this server a Redis of its own, or empty this one where that log is no more"
+            )
+        return found
 
     def lags_left_out(self) -> int:
         """How many partitions of groups have no place in `lags`."""

@@ -14,7 +14,7 @@ from siltlog.consumers.groups.topics import GroupTopics
 from siltlog.consumers.groups.waiters import GroupWaiters
 from siltlog.consumers.keeping.keeper import Elsewhere, Keepers
 from siltlog.consumers.keeping.saved_offsets import OffsetLog
-from siltlog.consumers.keeping.snapshots import OffsetSnapshots
+from siltlog.consumers.keeping.snapshots import OffsetSnapshots, is_strange
 from siltlog.consumers.reading.view import Key
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError, Unavailable, problem
@@ -95,7 +95,7 @@ class GroupRunner:
         same: "SameRedis | None" = None,
     ) -> None:
         """Keeps nothing beside Redis without `offsets`. Without `same` no other server need have the same Redis."""
-        self.snapshots = None if offsets is None else OffsetSnapshots(offsets, self._step, topics, redis)
+        self.snapshots = None if offsets is None else OffsetSnapshots(offsets, self._step, topics, redis, logger)
         self.keepers = None if self.snapshots is None else Keepers(self.snapshots, redis, elsewhere, fresh)
         self.waiters = GroupWaiters()
         self.counts = GroupCounts()
@@ -249,6 +249,9 @@ class GroupRunner:
             try:
                 await act(thing)
             except SiltlogError as error:
+                if is_strange(error):
+                    # Told once by the log of whoever keeps what groups commit.
+                    continue
                 if isinstance(error, Unavailable) and not self._redis.is_cluster:
                     raise
                 failure = error

@@ -9,11 +9,12 @@ from siltlog.consumers.keeping.restored import RestoredMark
 from siltlog.consumers.keeping.saved_offsets import LOAD_RETRY_MS, OffsetLog, SavedOffset
 from siltlog.consumers.reading.view import Key
 from siltlog.infra import names
-from siltlog.infra.errors import problem
+from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.redis.keys import group_key, keeper_text
 
 if TYPE_CHECKING:
     from siltlog.infra.redis.connection import RedisConnection
+    from siltlog.infra.telemetry import Logger
 
 LOAD_WAIT_S = 1.0
 """How long a call waits for `_offsets` to be read before it is told to come again."""
@@ -48,13 +49,18 @@ class OffsetSnapshots:
     its tombstones, and nothing is put back that is about to be forgotten.
     """
 
-    def __init__(self, offsets: OffsetLog, step: Step, topics: Topics, redis: "RedisConnection") -> None:
+    def __init__(
+        self, offsets: OffsetLog, step: Step, topics: Topics, redis: "RedisConnection", logger: "Logger"
+    ) -> None:
+        self.strange: set[str] = set()
+        """Groups that went on in another log, as far as somebody has asked for them."""
         self.cluster_id = offsets.cluster_id
         self.lock = asyncio.Lock()
         self._offsets = offsets
         self._step = step
         self._topics = topics
         self._redis = redis
+        self._logger = logger
         self._mark = RestoredMark(redis, offsets.cluster_id)
         self._unsaved: set[str] = set()
         """Groups with offsets that `_offsets` is yet to have."""
@@ -143,7 +149,8 @@ class OffsetSnapshots:
         restored, run_id = await self._mark.read()
         if restored >= self.epoch:
             return
-        for group in (*self._offsets.table.groups(), *await self._undeleted()):
+        # Of those of another log some may be no more, and nobody need ask for them again.
+        for group in (*self._offsets.table.groups(), *await self._undeleted(), *sorted(self.strange)):
             await self._given_back(group)
         await self._mark.write(self.epoch, run_id)
 
@@ -270,12 +277,19 @@ class OffsetSnapshots:
             # What a keeper before this one took for saved may have been appended to no avail.
             lacking = await self._lacking(group) if behind or reply["strange"] else []
             if lacking and reply["strange"]:
+                self._note_strange(group)
                 return None
             last = {"entries": [], "forgotten": [], "topics": list(seen.items()), "unsaved": lacking, "last": True}
             await self._as_keeper("restore", group, part | last)
             if lacking:
                 self.note(group)
+        self.strange.discard(group)
         return Restored(self.epoch, bool(entries), generation)
+
+    def _note_strange(self, group: str) -> None:
+        if group not in self.strange:
+            self.strange.add(group)
+            self._logger.warning("a group went on in another log, and is refused", group=group)
 
     def _forgotten(self, group: str) -> list[tuple[str, int]]:
         """What was forgotten in topics that there are, as the scripts name it."""
@@ -327,6 +341,11 @@ class OffsetSnapshots:
             await self._restore(group)
             reply = await self._as_keeper("unsaved", group, {})
         return reply
+
+
+def is_strange(error: SiltlogError) -> bool:
+    """Whether a group is refused as one that went on in another log: no time mends it, and nothing else is wrong."""
+    return error.error_code == "coordinator_unavailable" and "group" in error.members
 
 
 def _entry(row: Sequence[Any]) -> SavedOffset:

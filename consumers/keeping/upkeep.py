@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from siltlog.consumers.keeping.keeper import Keepers
 from siltlog.consumers.keeping.saved_offsets import FORGOTTEN_MS, LOAD_RETRY_MS, OffsetLog, SavedOffset
-from siltlog.consumers.keeping.snapshots import OffsetSnapshots
+from siltlog.consumers.keeping.snapshots import OffsetSnapshots, is_strange
 from siltlog.consumers.reading.view import Key, LogView, PartitionView, TopicView
 from siltlog.infra.clock import MICROS_PER_SECOND, Clock
 from siltlog.infra.errors import SiltlogError, Unavailable
@@ -195,7 +195,13 @@ class OffsetUpkeep:
 
     async def _forget_group(self, group: str, unused_since: int) -> None:
         unused = {"unused_ms": self._retention_ms, "unused_since": unused_since}
-        if await self._transitions.delete(group, unused) == "ok":
+        try:
+            status = await self._transitions.delete(group, unused)
+        except SiltlogError as error:
+            if not is_strange(error):
+                raise
+            return
+        if status == "ok":
             self._logger.info("a group that nobody used was forgotten", group=group)
 
     async def _unused_without_offsets(self, unused_since: int) -> list[str]:

@@ -19,7 +19,7 @@ from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import UnknownTopic, problem
 from siltlog.infra.records import NewRecord
 from siltlog.infra.store.store import open_store
-from siltlog.infra.telemetry import logger
+from siltlog.infra.telemetry import Logger, logger
 
 QUIET = logger("critical", "console")
 
@@ -136,6 +136,7 @@ async def server(
     retention_ms: int = -1,
     elsewhere: Elsewhere | None = None,
     fresh: Callable[[], bool] = lambda: True,
+    told: Logger = QUIET,
 ) -> AsyncIterator[Server]:
     """Without its own clockwork. Redis is as it was left. With `elsewhere` it keeps nothing before `keeps` says so."""
     redis = SkewedRedis(url)
@@ -144,7 +145,7 @@ async def server(
     offsets = OffsetLog(log, system, row_groups, cluster_id=cluster_id, interval_ms=1_000)
     clock = LaterClock()
     kept = {"offsets_retention_ms": retention_ms, "elsewhere": elsewhere, "fresh": fresh}
-    groups = Groups(redis, log, clock, QUIET, offsets, **kept)
+    groups = Groups(redis, log, clock, told, offsets, **kept)
     if elsewhere is None:
         offsets.owned()
         if loaded:
