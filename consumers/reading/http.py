@@ -337,7 +337,7 @@ class ReadsHttp:
 
     async def _see(self, seen: Seen, grant: Grant, topics: Iterable[str]) -> None:
         """Returns once those that this node does not know, and the caller may read, are seen."""
-        unknown = []
+        unknown: list[str] = []
         for number, topic in enumerate(topics, 1):
             if number % TURN_ITEMS == 0:
                 await asyncio.sleep(0)
