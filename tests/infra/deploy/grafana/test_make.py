@@ -40,6 +40,7 @@ def test_every_metric_is_on_a_dashboard_and_every_expression_asks_for_one() -> N
         "silt_flushed_files_total",
         "silt_flush_seconds",
         "silt_unflushed_bytes",
+        "silt_burst_seconds_left",
         "silt_object_stall_seconds",
         "silt_tls_not_after_timestamp_seconds",
         "silt_denied_total",

@@ -15,6 +15,7 @@ from siltlog.consumers.kafka.sessions import FetchSessions, Room
 from siltlog.consumers.reading.fetch import Fetcher, FetchPosition
 from siltlog.consumers.reading.http import ReadLimits
 from siltlog.infra.errors import problem
+from siltlog.infra.http.connection.hang_up import HangUp
 from siltlog.infra.kafka.errors import KafkaError
 from siltlog.infra.limits import TURN_ITEMS
 from siltlog.infra.records import Bounds
@@ -71,7 +72,7 @@ async def charged_publish(topic: str, nbytes: int, seconds_max: float) -> None:
 SESSION = SimpleNamespace(
     refusal=lambda *_: None,
     granted=SimpleNamespace(cap=lambda _: None, subject=None, require=lambda *_: None),
-    connection=SimpleNamespace(own_address=("127.0.0.1", 1)),
+    connection=SimpleNamespace(own_address=("127.0.0.1", 1), hang_up=HangUp()),
     fetches=FetchSessions(Room()),
     changing=lambda *_: nullcontext(),
     charged=charged,
