@@ -29,7 +29,7 @@ from siltlog.infra.cluster.steps import Steps
 from siltlog.infra.cluster.survey import NOTHING_FOUND, Found, Survey, Tables
 from siltlog.infra.cluster.view import ClusterView
 from siltlog.infra.cluster.watch import Watch
-from siltlog.infra.errors import ConfigError, problem
+from siltlog.infra.errors import problem
 
 LATE_SECONDS = 0.005
 """How long after the end of a lease the look at it comes: timers may go off a little early."""
@@ -170,7 +170,6 @@ class Member:
         yield from self._find(listing=True)
         mine = self.identity
         rivals: dict[str, str] = {}
-        clashes: dict[str, Callable[[Identity, Beat], ConfigError]] = {}
         for node, entry in self.view.members():
             same_place = (entry.data_dir, entry.place) == (mine.data_dir, mine.place)
             if node == mine.node or entry.data_dir == mine.data_dir:
@@ -180,8 +179,9 @@ class Member:
                 if not same_place:
                     rivals[node] = entry.journal
         leader = self.addresses.stranger(mine.node, self.view)
-        if leader and leader not in rivals:
-            clashes[leader] = stranger
+        if leader in rivals:
+            leader = ""
+        elif leader:
             rivals[leader] = self.view.journal
         beats = yield from steps.beats_of({mine.node, *rivals}, mine.formats)
         there = beats.get(mine.node)
@@ -197,7 +197,7 @@ class Member:
             journal, number = ("", 0) if beat is None else (beat.journal, beat.beat)
             before = self._rivals.setdefault(node, (journal, number))
             if beat is not None and (journal != before[0] or number > before[1]):
-                raise clashes.get(node, rival)(mine, beat)
+                raise (stranger if node == leader else rival)(mine, beat)
         rivals = {node: beats[node].journal if node in beats else "" for node in rivals}
         self._watch.looked(began, self._clock.monotonic(), rivals, beats, began)
         return all(self._watch.beat_stood_s(node) >= self._timing.lease_s for node in rivals)

@@ -36,7 +36,7 @@ _LZ4_STORED = 1 << 31
 _LZ4_BLOCK_CHECKSUM, _LZ4_SIZE, _LZ4_CHECKSUM, _LZ4_DICTIONARY = 1 << 4, 1 << 3, 1 << 2, 1
 """What the flags of a frame's head say that there is, too."""
 _LZ4_BLOCKS_MAX = 1 << 16
-"""Who finds the end of a frame looks at no more; those of 64 KiB stand for 4 GiB."""
+"""No more are looked at to find the end of a frame; those of 64 KiB stand for 4 GiB."""
 _LZ4_END = bytes(4)
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_WINDOW = zlib.MAX_WBITS | 16

@@ -25,19 +25,21 @@ async def acknowledged(
     reached = "none"
     future = appended.durable if appended.written is None else appended.written
     waits: list[Wait] = []
-    timer = loop.call_later(timeout_seconds, lambda: _expire(future, late(topic, acks, reached)))
 
-    hung_up = False
+    def expire() -> None:
+        _expire(future, late(topic, acks, reached))
+
+    timer = loop.call_later(timeout_seconds, expire)
     forget: Callable[[], None] | None = None
 
     def hung() -> None:
-        nonlocal hung_up
-        hung_up = True
-        _expire(future, late(topic, acks, reached))
+        nonlocal timer
+        timer.cancel()
+        timer = loop.call_at(loop.time(), expire)
 
     def in_time(future: Wait) -> Wait:
-        # The timer may have fired, or the client hung up, between one wait and the next.
-        if hung_up or loop.time() >= timer.when():
+        # The timer may have fired between one wait and the next.
+        if loop.time() >= timer.when():
             _expire(future, late(topic, acks, reached))
         return future
 

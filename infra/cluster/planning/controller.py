@@ -304,7 +304,7 @@ def _together(draft: Draft) -> None:
 
 
 def _kept(draft: Draft, seen: Seen) -> None:
-    """Who keeps what groups commit needs Redis: without, all groups wait for it at nodes that have one."""
+    """Moves what groups commit away from a node without Redis: all groups wait for that one, at nodes that have one."""
     name = names.OFFSETS_TOPIC
     if name in draft.topics and draft.topics[name].owner.node in seen.redisless and _movable(draft, name):
         others = set(draft.up()) - redisless(draft.view, draft.beats)

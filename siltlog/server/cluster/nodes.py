@@ -161,14 +161,15 @@ class Nodes:
     def changed_access(self, version: int, revoked: Collection[str]) -> "asyncio.Future[Any] | None":
         """Tells all nodes that access was changed here, so that it holds on every one at once; what is done once all
         have heard it that answer."""
-        news = _AccessNews(version, tuple(revoked))
-        telling = [self._begin(self._tell(member, ACCESS, news, times=2)) for member in self._others()]
+        telling = self._tell_access(_AccessNews(version, tuple(revoked)))
         return asyncio.gather(*telling, return_exceptions=True) if telling else None
 
     def ended_sessions(self, ended: Mapping[str, EndedSession]) -> None:
         """Sessions of the page were ended here: they are on every node at once."""
-        for member in self._others():
-            self._begin(self._tell(member, ACCESS, _AccessNews(ended=dict(ended)), times=2))
+        self._tell_access(_AccessNews(ended=dict(ended)))
+
+    def _tell_access(self, news: _AccessNews) -> list[asyncio.Task[None]]:
+        return [self._begin(self._tell(member, ACCESS, news, times=2)) for member in self._others()]
 
     def told_keeping(self, keep: Callable[[bool], None], reported: Callable[[Report], Report]) -> None:
         """Has `keep` hear whether this node owns `_offsets`, from now on, and others what it finds in Redis."""
