@@ -12,7 +12,8 @@ FIELDS_MAX = 16
 """A message of more fields has records, or is odd."""
 _VARINT, _LENGTH = 0, 2
 _NUMBER_BITS, _VARINT_MORE = 3, 0x80
-_LENGTH_BYTES_MAX = 5
+_BYTES_MAX = {_VARINT: 10, _LENGTH: 5}
+"""The most that a number takes: one below 0 is written as if it had 64 bits."""
 _STREAM = PublishRequest.DESCRIPTOR.fields_by_name["arrow_stream"].number << _NUMBER_BITS | _LENGTH
 
 
@@ -30,7 +31,7 @@ def carried(data: bytes) -> Carried | None:
             begin, tag = at, data[at]
             if tag & _VARINT_MORE or tag & 0b111 not in (_VARINT, _LENGTH):
                 return None
-            number, at = _varint(data, at + 1)
+            number, at = _varint(data, at + 1, _BYTES_MAX[tag & 0b111])
             if tag == _STREAM:
                 if found is not None:
                     return None
@@ -47,11 +48,11 @@ def carried(data: bytes) -> Carried | None:
     return Carried(data[:begin] + data[end:], data[first:end])
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number that begins at `at`, and where it ends. Raises IndexError where it does not, ValueError where it is
-    larger than any length."""
+def _varint(data: bytes, at: int, bytes_max: int) -> tuple[int, int]:
+    """The number that begins at `at`, and where it ends. Raises IndexError where it does not, ValueError where it takes
+    more than `bytes_max`."""
     number = 0
-    for shift in range(0, 7 * _LENGTH_BYTES_MAX, 7):
+    for shift in range(0, 7 * bytes_max, 7):
         byte = data[at]
         at += 1
         number |= (byte & 0x7F) << shift

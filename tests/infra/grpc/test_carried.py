@@ -54,6 +54,7 @@ def test_what_is_split_says_what_protobuf_reads(data: bytes, cut: int) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(messages)
+@example(pb.PublishRequest(arrow_stream=b"", timeout_ms=-1))
 def test_a_publish_is_split_if_it_carries_a_stream(message: pb.PublishRequest) -> None:
     split = carried(message.SerializeToString())
     assert (split is not None) == message.HasField("arrow_stream")
