@@ -21,25 +21,22 @@ async def acknowledged(
 ) -> None:
     """Returns once `acks` is met for every record. Raises OutcomeUnknown `ack_timeout` with what was reached, also once
     the client has hung up that waits for more than the WAL."""
-    loop = asyncio.get_running_loop()
     reached = "none"
+    is_over = False
     future = appended.durable if appended.written is None else appended.written
     waits: list[Wait] = []
 
     def expire() -> None:
+        nonlocal is_over
+        is_over = True
         _expire(future, late(topic, acks, reached))
 
-    timer = loop.call_later(timeout_seconds, expire)
+    timer = asyncio.get_running_loop().call_later(timeout_seconds, expire)
     forget: Callable[[], None] | None = None
 
-    def hung() -> None:
-        nonlocal timer
-        timer.cancel()
-        timer = loop.call_at(loop.time(), expire)
-
     def in_time(future: Wait) -> Wait:
-        # The timer may have fired between one wait and the next.
-        if loop.time() >= timer.when():
+        # It may have ended between one wait and the next.
+        if is_over:
             _expire(future, late(topic, acks, reached))
         return future
 
@@ -58,7 +55,7 @@ async def acknowledged(
         reached = "wal"
         if hang_up is not None and acks in ("object", "table"):
             # The journal and the table may take long, and nobody would hear of them.
-            forget = hang_up.when(hung)
+            forget = hang_up.when(expire)
         if acks == "object":
             waits += [wait for log, end in appended.ends if (wait := log.when_shown(end)) is not None]
             for future in waits:

@@ -136,8 +136,9 @@ class World:
         assert not self.told(), self.told()
         for topic in self.topics:
             self._check(topic)
-        raised = [name for name, node in self.nodes.items() if "Traceback" in node.log()[self._logged[name] :]]
-        assert not raised, f"{raised} raised what nobody expected"
+        for name, node in self.nodes.items():
+            _, raised, what = node.log()[self._logged[name] :].partition("Traceback")
+            assert not raised, f"{name} raised what nobody expected: {what}"
 
     def leave(self) -> None:
         """Nobody calls any more, and its topics are gone."""

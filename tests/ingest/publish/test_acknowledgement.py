@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 from log_rig import running_log
 
 from siltlog.infra import names
@@ -34,8 +35,10 @@ BODY = b'{"records":[{"value":"v"},{"value":"w","partition":1}]}'
 
 
 @pytest.mark.rule("P1")
-@pytest.mark.parametrize("acks", ["table", "wal"])
-def test_who_hangs_up_while_it_waits_for_the_table_is_waited_for_no_longer(tmp_path: Path, acks: str) -> None:
+@pytest.mark.parametrize(("acks", "when"), [("table", "as it waits"), ("table", "before"), ("wal", "before")])
+def test_who_hangs_up_is_waited_for_no_longer_than_the_log_takes(tmp_path: Path, acks: str, when: str) -> None:
+    """By uvloop, as servers run."""
+
     async def received() -> MutableMapping[str, Any]:
         return {"type": "http.request", "body": BODY}
 
@@ -54,11 +57,14 @@ def test_who_hangs_up_while_it_waits_for_the_table_is_waited_for_no_longer(tmp_p
             scope |= {"headers": [(b"content-type", names.MEDIA_JSON.encode())]}
             scope |= {"query_string": f"acks={acks}&timeout_ms=60000".encode()}
             scope |= {"state": {GRANT: EVERYTHING, HANG_UP: hang_up}}
+            if when == "before":
+                hang_up.told()
             asked = asyncio.create_task(publish(scope, received, send))
             async with asyncio.timeout(30):
-                while acks == "table" and not topic.partition(1).awaited:
-                    await asyncio.sleep(0.01)
-                hang_up.told()
+                if when == "as it waits":
+                    while not topic.partition(1).awaited:
+                        await asyncio.sleep(0.01)
+                    hang_up.told()
                 if acks == "wal":
                     await asked
                     assert sent[0]["status"] == 200
@@ -71,4 +77,4 @@ def test_who_hangs_up_while_it_waits_for_the_table_is_waited_for_no_longer(tmp_p
             assert [log.bounds().high_watermark for log in topic.partitions] == [1, 1]
             assert not any(log.awaited for log in topic.partitions)
 
-    asyncio.run(run())
+    uvloop.run(run())
