@@ -1,5 +1,6 @@
 """Fixtures that tests of several rooms share. What stands in `rigs/` can be imported by every test."""
 
+import asyncio
 import gc
 import os
 import tempfile
@@ -12,6 +13,7 @@ from typing import IO, Any
 import hypothesis
 import pytest
 import redis
+import uvloop
 from botocore.loaders import JSONFileLoader
 from chaos import CHAOS
 from forked import EXECUTE, ForkServers, executing
@@ -30,6 +32,9 @@ from siltlog.testing import running_server
 
 GC_THRESHOLD = 50_000
 """So many more objects are made than freed before garbage is looked for."""
+
+OF_SERVERS = tuple(Path(__file__).parent / room for room in ("infra", "ingest", "siltlog/server"))
+"""The tests of rooms whose code servers run."""
 
 hypothesis.settings.register_profile("siltlog", deadline=None)
 hypothesis.settings.load_profile("siltlog")
@@ -89,6 +94,17 @@ def _fork_servers() -> Iterator[None]:
         patch.setattr(server_process, "_run", run)
         yield
     forks.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _loop_of_servers(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What servers run is tested on the loop by which they run it, whose handles and timers are not asyncio's."""
+    if not any(request.path.is_relative_to(room) for room in OF_SERVERS):
+        yield
+        return
+    asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+    yield
+    asyncio.set_event_loop_policy(None)
 
 
 @pytest.fixture

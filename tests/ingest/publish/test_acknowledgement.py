@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 from log_rig import running_log
 
 from siltlog.infra import names
@@ -37,8 +36,6 @@ BODY = b'{"records":[{"value":"v"},{"value":"w","partition":1}]}'
 @pytest.mark.rule("P1")
 @pytest.mark.parametrize(("acks", "when"), [("table", "as it waits"), ("table", "before"), ("wal", "before")])
 def test_who_hangs_up_is_waited_for_no_longer_than_the_log_takes(tmp_path: Path, acks: str, when: str) -> None:
-    """By uvloop, as servers run."""
-
     async def received() -> MutableMapping[str, Any]:
         return {"type": "http.request", "body": BODY}
 
@@ -77,4 +74,4 @@ def test_who_hangs_up_is_waited_for_no_longer_than_the_log_takes(tmp_path: Path,
             assert [log.bounds().high_watermark for log in topic.partitions] == [1, 1]
             assert not any(log.awaited for log in topic.partitions)
 
-    uvloop.run(run())
+    asyncio.run(run())
