@@ -24,8 +24,8 @@ from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.ownership.delays import Delays
 from siltlog.ingest.ownership.plan import Leave
 from siltlog.ingest.ownership.rules import Facts, Rule, Waits, decide, is_here_alone
+from siltlog.ingest.ownership.semaphore import UrgentFirst
 from siltlog.ingest.ownership.take import Taking
-from siltlog.ingest.ownership.turns import Turns
 from siltlog.ingest.ownership.waiting import WaitingTopics
 
 CLAIMS_AT_ONCE = 32
@@ -77,7 +77,7 @@ class Ownership:
         self._is_wanted = wanted
         self._view: ClusterView | None = None
         self._journal = ""
-        self._turns = Turns(CLAIMS_AT_ONCE)
+        self._claiming = UrgentFirst(CLAIMS_AT_ONCE)
         self._work: dict[str, asyncio.Task[None]] = {}
         self._woken: dict[str, asyncio.Event] = {}
         self._waiting = WaitingTopics(log.store, self._clock, logger)
@@ -184,7 +184,7 @@ class Ownership:
     def await_topic(self, name: str) -> None:
         """Somebody waits for the topic: it is claimed before others."""
         if name in self._work:
-            self._turns.hurry(name)
+            self._claiming.hurry(name)
 
     def start(self) -> None:
         self._looking = asyncio.create_task(self._look_on())
@@ -310,7 +310,7 @@ class Ownership:
         woken.clear()
 
     async def _take(self, name: str) -> float:
-        async with self._turns.of(name):
+        async with self._claiming.of(name):
             entry = self._entry(name)
             if entry is None or self._step(name) != "take":
                 return 0.0

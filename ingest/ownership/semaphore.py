@@ -1,12 +1,12 @@
-"""Turns: a limited number at a time, and first those that somebody waits for."""
+"""A semaphore that lets in first those that somebody waits for."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
-class Turns:
-    """Used on one event loop."""
+class UrgentFirst:
+    """Lets in so many at a time. Used on one event loop."""
 
     def __init__(self, at_once: int) -> None:
         self._free = at_once
@@ -15,7 +15,7 @@ class Turns:
 
     @asynccontextmanager
     async def of(self, name: str) -> AsyncIterator[None]:
-        """The turn of `name`, which waits once at most."""
+        """A place for `name`, which waits for one once at most."""
         if self._free:
             self._free -= 1
         else:
