@@ -79,6 +79,18 @@ def row(message: Message) -> dict[str, Any]:
     }
 
 
+def found(consumer: Consumer, source: str, topic: str) -> tuple[str, list[int]]:
+    """Gives the id of the old cluster, and the topic's partitions there."""
+    try:
+        listed = consumer.list_topics(topic, timeout=10)
+    except KafkaException as error:
+        raise SystemExit(f"{source} does not answer: {error.args[0].str()}") from None
+    partitions = sorted(listed.topics[topic].partitions)
+    if not partitions:
+        raise SystemExit(f"{source} has no topic {topic}")
+    return listed.cluster_id, partitions
+
+
 def chunks(consumer: Consumer, ends: dict[int, int], count: int, follow: bool) -> Iterator[list[Message]]:
     """Yields what is read, in requests of some size, up to the end that each partition had; with `follow` for ever."""
     left = {partition for partition, end in ends.items() if end > 0}
@@ -112,6 +124,8 @@ def published(server: Server, path: str, headers: dict[str, str], messages: list
 def carry_over(server: Server, admin: Admin, topic: str, producer: str, source: Consumer, group: str) -> None:
     """Has a group go on here where the group of this name has come to in Kafka."""
     committed = {part.partition: part.offset for part in source.committed(source.assignment()) if part.offset >= 0}
+    if not committed:
+        raise SystemExit(f"the old cluster has no offsets of group {group}: is that its name?")
     while any(part["table_offset"] < part["high_watermark"] for part in admin.offsets(topic)):
         time.sleep(0.1)  # until the table has all of it: there each record tells its sequence
     offsets = {}
@@ -123,9 +137,8 @@ def carry_over(server: Server, admin: Admin, topic: str, producer: str, source: 
             body = json.dumps({"sql": query}).encode()
             [[first]] = server.ask("POST", "/v1/sql", body, Content_Type="application/json")["rows"]
             offsets[siltlog.TopicPartition(topic, number)] = part["high_watermark"] if first is None else first
-    if offsets:
-        admin.set_group_offsets(group, offsets)
-    print(f"{group} goes on at {', '.join(map(str, offsets.values())) or 'the beginning'}")
+    admin.set_group_offsets(group, offsets)
+    print(f"{group} goes on at {', '.join(map(str, offsets.values()))}")
 
 
 def main() -> None:
@@ -153,10 +166,7 @@ def main() -> None:
         **dict(each.split("=", 1) for each in given.properties),
     }
     consumer = Consumer({**settings, "group.id": given.group[0] if given.group else "import"})
-    found = consumer.list_topics(given.topic, timeout=30)
-    partitions = sorted(found.topics[given.topic].partitions)
-    if not partitions:
-        raise SystemExit(f"{given.source} has no topic {given.topic}")
+    cluster_id, partitions = found(consumer, given.source, given.topic)
     try:
         admin.topic(name)
     except UnknownTopic:
@@ -166,7 +176,7 @@ def main() -> None:
     if there["partitions"] < len(partitions):
         raise SystemExit(f"{name} has {there['partitions']} partitions, and {given.topic} has {len(partitions)}")
     # It stands for the topic of that cluster: another run finds how far this one came.
-    producer = "kafka-" + hashlib.sha256(f"{found.cluster_id}/{given.topic}".encode()).hexdigest()[:32]
+    producer = "kafka-" + hashlib.sha256(f"{cluster_id}/{given.topic}".encode()).hexdigest()[:32]
     claimed = server.ask("POST", f"/v1/topics/{name}/producers/{producer}")
     next_offsets = {part["partition"]: part["next_sequence"] for part in claimed["partitions"]}
     filled = {part["partition"] for part in admin.offsets(name) if part["high_watermark"]}

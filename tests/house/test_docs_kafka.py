@@ -105,6 +105,14 @@ def found(pattern: str, text: str) -> str:
     return match[1]
 
 
+def refused(http: Http, topic: str, source: str, *more: str) -> str:
+    """The one line that it ends with."""
+    ended = subprocess.run(command(http, topic, source, *more), capture_output=True, text=True)
+    assert ended.returncode == 1
+    [said] = [line for line in ended.stderr.splitlines() if not line.startswith("%")]
+    return said
+
+
 @pytest.mark.slow
 def test_a_topic_comes_over_once_though_its_import_is_killed(here: Place) -> None:
     http, bootstrap = here
@@ -125,9 +133,9 @@ def test_a_topic_comes_over_once_though_its_import_is_killed(here: Place) -> Non
     # It is another topic's by now.
     http.create("other", 2)
     filled(bootstrap, "other", range(2))
-    other = subprocess.run(command(http, "other", bootstrap, "--as", "copy"), capture_output=True, text=True)
-    assert other.returncode != 0
-    assert "choose another" in other.stderr
+    assert "choose another --as" in refused(http, "other", bootstrap, "--as", "copy")
+    assert "no offsets of group biling" in refused(http, "other", bootstrap, "--as", "more", "--group", "biling")
+    assert refused(http, "other", f"127.0.0.1:{free_port()}").endswith("Broker transport failure")
 
 
 @contextmanager

@@ -112,8 +112,8 @@ def abandon(session: Session, name: str, yes: bool) -> None:
     """
     with session.admin() as admin:
         for node in (node for node in admin.nodes() if name in node["awaited_by"]):
-            count = node["unflushed_records"]
-            click.echo(f"node {node['id']}: away since {node['since']}, with {count} unflushed records", err=True)
+            count = f"{node['unflushed_records']} unflushed records of all its topics"
+            click.echo(f"node {node['id']}: away since {node['since']}, with {count}", err=True)
         if not yes:
             if not on_terminal():
                 raise click.UsageError(f"giving up records of {name} is for good and cannot ask here; say --yes")
