@@ -7,6 +7,7 @@ his own: they would send him records, and clients their tokens.
 import hmac
 from hashlib import blake2b
 
+from siltlog.infra.cluster.beat import Beat
 from siltlog.infra.cluster.router import Member
 from siltlog.infra.cluster.view import ClusterView, NodeEntry
 
@@ -62,17 +63,23 @@ class Addresses:
         """Whether a node proves who it is by a secret, and this one has none: it refuses what this node asks of it."""
         return not self._key and bool(entry.proof)
 
-    def stranger(self, node: str, view: ClusterView) -> str:
-        """The controller of a view to which `node` comes, where that proves who it is by a secret that this node does
-        not have, and that no node of the view had this one's; else empty.
+    def says(self, beat: Beat) -> bool:
+        """Whether a node that has this one's secret sends this beat."""
+        return bool(self._key) and _same(self.proof(beat.node, beat.journal, beat.url), beat.proof)
 
-        A secret that one of them had, this node before among them, is the cluster's as much as the controller's.
+    def strangers(self, node: str, view: ClusterView) -> set[str]:
+        """The members of a view to which `node` comes that it may not come to while they live: they prove who they are
+        by a secret that it does not have, and no node of the view had this one's.
+
+        A secret that one of them had, this node before among them, is the cluster's as much as the controller's. It is
+        the controller who counts; where that was this node, or has gone, nobody can say yet which of the others it is.
         """
-        entry = view.nodes.get(view.controller)
-        if entry is None or view.controller == node or not view.listed(view.controller, view.journal):
-            return ""
-        is_known = self._key and any(self.counts(*each) for each in view.nodes.items())
-        return "" if is_known or not entry.proof else view.controller
+        if self._key and any(self.counts(*each) for each in view.nodes.items()):
+            return set()
+        members = dict(view.members())
+        leads = view.controller != node and view.listed(view.controller, view.journal)
+        asked = {view.controller} if leads else members.keys() - {node}
+        return {name for name in asked if members[name].proof}
 
     def member(self, node: str, entry: NodeEntry) -> Member | None:
         """The node as it is called; None where it may not be."""

@@ -44,7 +44,8 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     id: str
-    kind: WishKind
+    kind: str
+    """A `WishKind`, or what a later release asks for: a beat that says so is read all the same."""
     node: str = ""
     topic: str = ""
     topic_id: str = ""

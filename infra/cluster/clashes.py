@@ -33,7 +33,7 @@ def rival(mine: Identity, beat: Beat) -> ConfigError:
 
 
 def stranger(mine: Identity, beat: Beat) -> ConfigError:
-    """Says that the node which sends this beat, and leads the cluster, has another secret."""
+    """Says that the node which sends this beat, and is of the cluster, has another secret."""
     return ConfigError(
         f"node {mine.node} does not have the secret of node {beat.node}, which is up at {beat.url}, nor of any other "
         "node of this cluster: none would call it, nor it any of them. Set SILT_SECRET_FILE to a copy of one secret on "

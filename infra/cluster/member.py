@@ -164,7 +164,7 @@ class Member:
         """Whether it may begin to beat. Where another may still be this node, it is to be asked again, look after look.
 
         Raises ConfigError when another is this node: with another data directory, or a copy of this one; and when a
-        controller that lives has another secret.
+        controller that lives has another secret, or a member where there is none.
         """
         began = self._clock.monotonic()
         yield from self._find(listing=True)
@@ -178,12 +178,11 @@ class Member:
                     self._ends = tuple(dict.fromkeys((*self._ends, entry.journal)))
                 if not same_place:
                     rivals[node] = entry.journal
-        leader = self.addresses.stranger(mine.node, self.view)
-        if leader in rivals:
-            leader = ""
-        elif leader:
-            rivals[leader] = self.view.journal
-        beats = yield from steps.beats_of({mine.node, *rivals}, mine.formats)
+        strangers = self.addresses.strangers(mine.node, self.view) - rivals.keys()
+        beats = yield from steps.beats_of({mine.node, *rivals, *strangers}, mine.formats)
+        # All may have been given another secret while none was up: one that has come since is none.
+        strangers -= {node for node, beat in beats.items() if self.addresses.says(beat)}
+        rivals |= {node: self.view.nodes[node].journal for node in strangers}
         there = beats.get(mine.node)
         if there is not None and there.data_dir == mine.data_dir:
             self._known.add(there.journal)
@@ -197,7 +196,7 @@ class Member:
             journal, number = ("", 0) if beat is None else (beat.journal, beat.beat)
             before = self._rivals.setdefault(node, (journal, number))
             if beat is not None and (journal != before[0] or number > before[1]):
-                raise (stranger if node == leader else rival)(mine, beat)
+                raise (stranger if node in strangers else rival)(mine, beat)
         rivals = {node: beats[node].journal if node in beats else "" for node in rivals}
         self._watch.looked(began, self._clock.monotonic(), rivals, beats, began)
         return all(self._watch.beat_stood_s(node) >= self._timing.lease_s for node in rivals)

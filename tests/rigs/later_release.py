@@ -1,5 +1,5 @@
-"""A copy of the package as a later release may be: another version, which offers a higher format, and says more in its
-beats and views than this one knows of."""
+"""A copy of the package as a later release may be: another version, which offers a higher format, and says and asks
+for more in its beats and views than this one knows of."""
 
 import shutil
 from pathlib import Path
@@ -13,10 +13,22 @@ class Beat(EarlierBeat, frozen=True, kw_only=True):
     formats: int = FORMAT + 1
     mood: str = "cheerful"
 """
+_WISH = """
+
+def cheer(journal: str) -> Wish:
+    return Wish(id=f"cheer {journal}", kind="cheer")
+"""
 _CHANGES = {
     "infra/cluster/beat.py": (
         ("class Beat(msgspec", "class EarlierBeat(msgspec"),
         ("\n\n_beats = ", _MORE + "\n\n_beats = "),
+    ),
+    "infra/cluster/member.py": (
+        (
+            "            wishes=tuple(self._wishes.values()),",
+            "            wishes=(*self._wishes.values(), cheer(self.journal)),",
+        ),
+        ("\n\nclass Member:", _WISH + "\n\nclass Member:"),
     ),
     "infra/cluster/view.py": (
         ("    wishes: Mapping[str, str] = {}", '    mood: str = "cheerful"\n    wishes: Mapping[str, str] = {}'),

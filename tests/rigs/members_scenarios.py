@@ -135,6 +135,34 @@ def one_with_another_secret_is_refused_while_the_controller_lives(seed: int) -> 
     assert len(dict(world.newest().members())) == len(former)
 
 
+def a_controller_that_comes_again_with_another_secret_is_refused(seed: int) -> None:
+    """CM18"""
+    world = settled(seed)
+    changed = world.nodes[controller(world).name]
+    changed.kill()
+    changed.secret = b"o" * 32
+    changed.start()
+    world.run(10)
+    assert "does not have the secret of node" in changed.refused, "nobody had taken its place yet, so nobody was asked"
+    assert world.settled_problems() == []
+
+
+def all_are_given_another_secret_while_none_is_up(seed: int) -> None:
+    """CM18"""
+    world = settled(seed)
+    nodes = list(world.nodes.values())
+    for each in nodes:
+        each.kill()
+    world.chance.shuffle(nodes)
+    for each in nodes:
+        each.secret = b"o" * 32
+        each.start()
+        world.run(world.chance.uniform(0, 2 * TIMING.lease_s))
+    world.run(30)
+    assert [each.refused for each in nodes if each.refused] == [], "those that have the new secret refuse each other"
+    assert len(dict(world.newest().members())) == len(nodes)
+
+
 def a_data_directory_comes_up_on_another_machine(seed: int) -> None:
     """CM2"""
     world = settled(seed)
@@ -666,6 +694,8 @@ SCENARIOS = (
     a_name_that_is_up_is_refused,
     a_copy_of_a_data_directory_is_refused,
     one_with_another_secret_is_refused_while_the_controller_lives,
+    a_controller_that_comes_again_with_another_secret_is_refused,
+    all_are_given_another_secret_while_none_is_up,
     a_data_directory_comes_up_on_another_machine,
     all_machines_are_started_anew,
     a_controller_that_dies_is_replaced,

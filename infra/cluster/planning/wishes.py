@@ -11,8 +11,14 @@ def granted(draft: Draft) -> None:
     """Does what is wished for, or says why not, by the ids of the wishes; what is too early for patience stays."""
     for _, beat in sorted(draft.beats.items()):
         for wish in beat.wishes:
-            if wish.id not in draft.wishes and (said := _OF_KIND[wish.kind](draft, wish)) is not None:
+            look = _OF_KIND.get(wish.kind, _unknown)
+            if wish.id not in draft.wishes and (said := look(draft, wish)) is not None:
                 draft.wishes[wish.id] = said
+
+
+def _unknown(draft: Draft, wish: Wish) -> str:
+    """It is of a later release than this one, which is the controller's."""
+    return f"the controller's release does not know what {wish.kind!r} is: ask again once all nodes are upgraded"
 
 
 def _drain(draft: Draft, wish: Wish) -> str:

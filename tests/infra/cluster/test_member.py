@@ -1,7 +1,7 @@
 """Nodes that share a root, many at once: what views promise holds, and the tests notice where it does not."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import members_scenarios as scenarios
 import pytest
@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from siltlog.infra.cluster import member, steps, watch
 from siltlog.infra.cluster.addresses import Addresses
+from siltlog.infra.cluster.beat import WishKind
 from siltlog.infra.cluster.member import Member
 from siltlog.infra.cluster.planning import controller, wishes
 from siltlog.infra.cluster.planning.draft import Draft
@@ -75,6 +76,7 @@ def _keeps_no_floor(draft: Draft, node: str, floor: int) -> Any:
 _granted = Draft._granted
 _refusing = Member._refusing
 _look = Member.look
+_strangers = Addresses.strangers
 _adopt = controller._adopt
 
 MUTANTS: dict[str, tuple[object, str, Any, Scenario]] = {
@@ -98,9 +100,21 @@ MUTANTS: dict[str, tuple[object, str, Any, Scenario]] = {
     ),
     "CM18 nobody looks whose secret it is": (
         Addresses,
-        "stranger",
-        lambda self, node, view: "",
+        "strangers",
+        lambda self, node, view: set(),
         scenarios.one_with_another_secret_is_refused_while_the_controller_lives,
+    ),
+    "CM18 only a controller is asked whose secret it is": (
+        Addresses,
+        "strangers",
+        lambda self, node, view: _strangers(self, node, view) & {view.controller},
+        scenarios.a_controller_that_comes_again_with_another_secret_is_refused,
+    ),
+    "CM18 who has come with the new secret is a stranger": (
+        Addresses,
+        "says",
+        lambda self, beat: False,
+        scenarios.all_are_given_another_secret_while_none_is_up,
     ),
     "CM18 a secret that the cluster had counts for nothing": (
         Addresses,
@@ -302,4 +316,4 @@ def test_a_mutant_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_every_wish_has_its_answer() -> None:
-    assert set(wishes._OF_KIND) == {"drain", "remove", "move", "abandon", "balance", "adopt", "forget"}
+    assert set(wishes._OF_KIND) == set(get_args(WishKind))

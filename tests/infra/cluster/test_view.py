@@ -144,6 +144,13 @@ def test_a_later_format_is_refused_whatever_else_it_has() -> None:
         decode_beat(content, "a")
 
 
+@pytest.mark.rule("CM11")
+def test_a_wish_of_a_kind_that_nobody_knows_here_is_read() -> None:
+    """It is the controller that says so: who asks for it beats, and is up."""
+    beat = Beat(beat=1, node="a", data_dir="d", place="p", journal="j", url="u", wishes=(Wish(id="w", kind="cheer"),))
+    assert decode_beat(encode_beat(beat), "a") == beat
+
+
 def test_the_beat_of_another_node_is_none_of_this_one() -> None:
     beat = Beat(beat=1, node="a", data_dir="d", place="p", journal="j", url="u")
     with pytest.raises(CorruptData, match="the beat of node a"):

@@ -115,6 +115,14 @@ def test_a_topic_is_made_where_it_is_wished_for() -> None:
     assert planned(found, None, replace(wish, patient=False)).wishes["w"] == ""
 
 
+@pytest.mark.rule("CM11")
+def test_what_a_later_release_asks_for_is_refused_and_what_else_it_asks_for_is_done() -> None:
+    unknown, known = Wish(id="w1", kind="cheer"), Wish(id="w2", kind="drain", node="c")
+    after = planned(VIEW, None, unknown, known)
+    assert "does not know what 'cheer' is" in after.wishes["w1"]
+    assert (after.wishes["w2"], after.nodes["c"].state) == ("", "draining")
+
+
 def test_a_move_that_comes_too_early_waits_for_patience_and_is_refused_without() -> None:
     early = replace(VIEW, topics={"t": TopicEntry(topic_id="t", chain=(OWNER,))})
     patient = Wish(id="w", kind="move", topic="t", node="c", patient=True)
