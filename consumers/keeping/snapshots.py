@@ -207,7 +207,8 @@ class OffsetSnapshots:
         """Tombstones for offsets in topics that were deleted, once `forget` has had Redis forget those topics,
         `{topic}/{topic id}`, of a group.
 
-        Raises as `forget`, and as `save`: the next call begins anew.
+        A group that went on in another log is left for a later call, and keeps no other from it. Raises as `forget`,
+        and as `save`: the next call begins anew.
         """
         await self._loaded()
         signature = self._topics.signature()
@@ -219,12 +220,19 @@ class OffsetSnapshots:
         topics: dict[str, set[str]] = {}
         for group, key in gone:
             topics.setdefault(group, set()).add(key.topic_text())
+        left: set[str] = set()
         # Redis first: what has its tombstone is found in no later search.
         for group, texts in topics.items():
-            await forget(group, sorted(texts))
+            try:
+                await forget(group, sorted(texts))
+            except SiltlogError as error:
+                if not is_strange(error):
+                    raise
+                left.add(group)
         async with self.lock:
-            await self._offsets.forget(gone)
-        self._signature = signature
+            await self._offsets.forget([(group, key) for group, key in gone if group not in left])
+        if not left:
+            self._signature = signature
 
     async def _loaded(self) -> None:
         self._offsets.check_kept()

@@ -12,6 +12,7 @@ from offsets_rig import log_with, server
 from siltlog.consumers.keeping.saved_offsets import SavedOffset
 from siltlog.consumers.reading.view import Key
 from siltlog.infra.redis.embedded import EmbeddedValkey
+from siltlog.infra.redis.keys import group_key
 from siltlog.infra.telemetry import logger
 
 
@@ -120,5 +121,36 @@ def test_a_group_of_another_log_keeps_no_other_from_being_looked_after(own: Embe
             await b.pass_ms(20_000)
             await b.tick()
             assert not b.saved("unused") and b.saved("g") == {0: 50}
+
+    run(scenario())
+
+
+@pytest.mark.rule("O9", "O10")
+def test_a_group_of_another_log_keeps_no_other_from_forgetting_deleted_topics(
+    own: EmbeddedValkey, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        url = await asyncio.to_thread(own.start)
+        log, copy = log_with(tmp_path / "a", t=1, u=1), log_with(tmp_path / "b", t=1, u=1)
+        for topic in ("t", "u"):
+            copy.topic(topic).topic_id = log.topic(topic).topic_id
+        async with server(url, log, cluster_id="a") as a:
+            await a.commit({0: 90})
+            await a.commit({0: 60}, topic="u")
+        async with server(url, copy, cluster_id="b") as b:
+            for topic, offset in (("t", 50), ("u", 40)):
+                b.offsets.table.put("g", SavedOffset(Key(topic, copy.topic(topic).topic_id, 0), offset, 1, "", 0))
+            await b.commit({0: 30}, topic="u", group="other")
+            await b.tick()
+            copy.delete("u")
+            await b.tick()
+            assert [(group, entry.key.topic) for group, entry in b.offsets.table.entries()] == [("g", "t"), ("g", "u")]
+            assert await b.redis.command("HKEYS", group_key("other", "offsets")) == []
+            theirs = await b.redis.command("HKEYS", group_key("g", "offsets"))
+            assert {name.split(b"/")[0] for name in theirs} == {b"t", b"u"}
+            # Once the other log's group is no more its turn comes, though no topic came or went since.
+            await b.redis.command("FLUSHALL")
+            await b.tick()
+            assert [(group, entry.key.topic) for group, entry in b.offsets.table.entries()] == [("g", "t")]
 
     run(scenario())
