@@ -2,7 +2,7 @@
 
 A request is begun once the one before has its place in the log, and not once that is durable: so the order of the
 stream is the log's, and many share one sync. Whatever is refused is the end: nothing behind it was begun. So is the end
-of the credential that a request came with, also where nothing more comes.
+of the credential that a request came with, also where nothing more comes, and a client that takes no acknowledgements.
 """
 
 import asyncio
@@ -25,13 +25,16 @@ Publish = Callable[[bytes, Callable[[], None], Callable[[Grant], None]], "asynci
 
 
 class PublishStream:
-    """One stream. `draining` is set once the server goes away."""
+    """One stream. `draining` is set once the server goes away; a client may take nothing for `stall_seconds`."""
 
-    def __init__(self, calls: Calls, context: Context, publish: Publish, draining: asyncio.Event) -> None:
+    def __init__(
+        self, calls: Calls, context: Context, publish: Publish, draining: asyncio.Event, stall_seconds: float
+    ) -> None:
         self._connection = calls.connection(context)
         self._context = context
         self._publish = publish
         self._draining = draining
+        self._stall_seconds = stall_seconds
         self._waiting: asyncio.Queue[asyncio.Future[bytes] | None] = asyncio.Queue()
         self._room = asyncio.Semaphore(WAITING_MAX)
         self._refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -44,7 +47,7 @@ class PublishStream:
         reading = asyncio.create_task(self._read())
         try:
             while (answer := await self._waiting.get()) is not None:
-                await self._context.write(await answer)
+                await self._tell(await answer)
                 self._room.release()
         finally:
             reading.cancel()
@@ -56,6 +59,19 @@ class PublishStream:
                 if rest is not None:
                     # Nobody is told any more, and nothing of it is a surprise.
                     rest.add_done_callback(_passed_over)
+
+    async def _tell(self, acknowledgement: bytes) -> None:
+        try:
+            await asyncio.wait_for(self._context.write(acknowledgement), self._stall_seconds)
+        except TimeoutError:
+            # gRPC says why only once what was written before is taken. Until then the client's unread requests are on
+            # the connection, which is cut as soon again as they are not taken: with it go the other calls.
+            self._connection.told(0)
+            raise problem(
+                "overloaded",
+                "the acknowledgements of the stream were not taken for too long; read them while you publish, and come "
+                "back: what was not acknowledged may be there",
+            ) from None
 
     async def _read(self) -> None:
         reading = asyncio.create_task(self._read_on())

@@ -15,7 +15,7 @@ from siltlog.infra.security.grant import Grant
 from siltlog.infra.telemetry import Logger
 from siltlog.server.grpc.asking import METHODS, Method, parsed
 from siltlog.server.grpc.publishing import PublishStream
-from siltlog.server.grpc.subscription import subscribe
+from siltlog.server.grpc.subscription import CUT_SECONDS, subscribe
 
 NAME = pb.DESCRIPTOR.services_by_name["Silt"].full_name
 THREAD_BYTES_MIN = 64 * 1024
@@ -72,7 +72,7 @@ class Service:
         def publish(data: bytes, placed: Callable[[], None], granted: Callable[[Grant], None]) -> "asyncio.Task[bytes]":
             return asyncio.create_task(self._answer(publishing, data, context, placed, granted))
 
-        await PublishStream(self._calls, context, publish, self._draining).run()
+        await PublishStream(self._calls, context, publish, self._draining, self._stall_seconds()).run()
 
     async def _subscribe(self, context: Context) -> None:
         await subscribe(self._calls, context, self._stall_seconds())
@@ -113,6 +113,8 @@ class Service:
         """Ends a call with what is wrong; raises what gRPC ends it by."""
         if isinstance(error, grpc.aio.AbortError):
             raise error
+        if isinstance(error, grpc.aio.InternalError):
+            await _gone(error)
         if isinstance(error, SiltlogError):
             told = error
         else:
@@ -120,4 +122,14 @@ class Service:
             told = problem("internal", "the server failed; its log has the request id")
         # What it came through has the message, too.
         error.__traceback__ = None
-        await end(context, told, told.request_id or "")
+        try:
+            await end(context, told, told.request_id or "")
+        except grpc.aio.InternalError as failed:
+            await _gone(failed)
+
+
+async def _gone(error: Exception) -> None:
+    """The client has gone while something was written to it: gRPC ends the call a moment later, as it is told. Raises
+    the error, which is nobody's failure by then."""
+    await asyncio.sleep(CUT_SECONDS)
+    raise error

@@ -1,16 +1,20 @@
 """Streams of publishes at a real server: their order, what ends them, and what a killed server leaves of one."""
 
+import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
 import pytest
 from grpc_rig import NO_WINDOW, Client, Problem, Said, client_at, port_of, served
 from http_rig import NO_REDIS, Http
+from waiting import until
 
+from siltlog.infra.errors import SiltlogError
 from siltlog.infra.grpc.made import silt_pb2 as pb
+from siltlog.server.grpc.publishing import PublishStream
 
 COUNT = 2_000
 
@@ -107,6 +111,86 @@ def _publishes_and_reads_nothing(http: Http, client: Client) -> None:
     first = next(call)
     assert first.partitions[0].first_offset == 0
     call.cancel()
+
+
+@pytest.mark.slow
+def test_who_takes_no_acknowledgements_is_told_so_once_he_reads_on() -> None:
+    with served(redis_url=NO_REDIS, request_timeout_ms=1_000) as (http, _, server):
+        http.create("unheard")
+        with client_at(port_of(server), options=NO_WINDOW) as client:
+            # So few that all of them fit on the connection, which is not cut; so many that not all are taken from it.
+            call = client.stream("PublishStream", (request("unheard", number) for number in range(4_000)), timeout=200)
+            ahead = 0
+            while not ahead or http.end("unheard") > ahead:
+                ahead = http.end("unheard")
+                time.sleep(0.2)
+            # Time alone ends it: several times as much as it takes.
+            over = time.monotonic() + 4
+            while time.monotonic() < over:
+                assert http.get("/readyz").status == 200
+                time.sleep(0.1)
+            acks = 0
+            with pytest.raises(grpc.RpcError) as failed:
+                for _ in call:
+                    acks += 1
+            problem = Problem(failed.value)
+            assert (problem.reason, problem.code) == ("overloaded", grpc.StatusCode.UNAVAILABLE)
+            assert 0 < acks < http.end("unheard") < 4_000
+            # The connection serves its other calls as before.
+            assert client.Publish(request("unheard", 0)).partitions
+        assert "Traceback" not in server.log_path.read_text()
+
+
+@pytest.mark.slow
+def test_who_is_gone_before_he_has_taken_his_acknowledgements_is_no_failure_of_the_server() -> None:
+    with served(redis_url=NO_REDIS) as (http, _, server):
+        http.create("left")
+        with client_at(port_of(server), options=NO_WINDOW) as client:
+            call = client.stream("PublishStream", (request("left", 0) for _ in iter(int, 1)), timeout=200)
+            ahead = 0
+            while not ahead or http.end("left") > ahead:
+                ahead = http.end("left")
+                time.sleep(0.2)
+            call.cancel()
+        until(lambda: http.metrics()["silt_connections"] <= 1)
+        assert "Traceback" not in server.log_path.read_text()
+
+
+class Untaken:
+    """A client's end of a stream, and of its connection, that takes nothing."""
+
+    def __init__(self) -> None:
+        self.said: list[bytes] = [b"a request"]
+        self.taken: list[int] = []
+
+    async def read(self) -> bytes:
+        return self.said.pop() if self.said else await asyncio.Event().wait() or b""
+
+    async def write(self, _: bytes) -> None:
+        await asyncio.Event().wait()
+
+    def told(self, nbytes: int) -> None:
+        self.taken.append(nbytes)
+
+    def connection(self, _: object) -> "Untaken":
+        return self
+
+
+def test_a_stream_whose_acknowledgements_are_not_taken_gives_its_connection_time_to_hear_why() -> None:
+    async def scenario() -> None:
+        client = Untaken()
+
+        def publish(_: bytes, placed: Callable[[], None], __: object) -> "asyncio.Task[bytes]":
+            placed()
+            return asyncio.ensure_future(asyncio.sleep(0, b"acknowledged"))
+
+        stream = PublishStream(client, client, publish, asyncio.Event(), 0.01)  # type: ignore[arg-type]
+        with pytest.raises(SiltlogError) as refused:
+            await stream.run()
+        assert refused.value.error_code == "overloaded"
+        assert client.taken == [len(b"a request"), 0]
+
+    asyncio.run(scenario())
 
 
 def test_a_server_that_is_killed_has_what_it_acknowledged_and_takes_the_rest_later() -> None:
