@@ -9,12 +9,13 @@ import re
 import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from cryptography import x509
 
+from siltlog.infra.clock import MICROS_PER_SECOND, Clock, SystemClock
 from siltlog.infra.errors import ConfigError
 
 Clients = Literal["off", "optional", "required"]
@@ -29,10 +30,35 @@ Authorities = frozenset[bytes]
 """Certificates of authorities, each as it is written in PEM, without white space."""
 
 
+class ServerSide(ssl.SSLObject):
+    """The server's end of a connection.
+
+    A session of TLS 1.2 may be taken up again, and OpenSSL does not verify its certificate once more. What was taken
+    back since makes another context, which knows no session of this one; whose time is over is refused here.
+    """
+
+    def do_handshake(self) -> None:
+        super().do_handshake()
+        if not self.session_reused:
+            return
+        shown, context = self.getpeercert(True), self.context
+        assert isinstance(context, ServerContext)
+        if shown and not context.is_in_time(x509.load_der_x509_certificate(shown)):
+            raise ssl.SSLError(ssl.SSL_ERROR_SSL, "the certificate of the session that was taken up again has ended")
+
+
 class ServerContext(ssl.SSLContext):
     """A context that knows whose certificates it lets in."""
 
+    sslobject_class = ServerSide
     authorities: Authorities = frozenset()
+    revoked_until: datetime | None = None
+    """When the list that it has of revoked certificates is due anew."""
+    clock: Clock = SystemClock()
+
+    def is_in_time(self, certificate: x509.Certificate) -> bool:
+        now = datetime.fromtimestamp(self.clock.now_us() / MICROS_PER_SECOND, UTC)
+        return now < certificate.not_valid_after_utc and (self.revoked_until is None or now < self.revoked_until)
 
 
 class TlsFiles(NamedTuple):
@@ -175,12 +201,14 @@ def _context(files: TlsFiles, protocol: str) -> tuple[ServerContext, Revoked]:
         content = _load_authorities(context, files.client_ca, "certificates of authorities")
         context.authorities = frozenset(b"".join(body.split()) for body in _AUTHORITY.findall(content))
         context.verify_mode = _MODES[files.clients]
-        # A session that is taken up again would not be asked for its certificate, nor held against the list.
+        # A session that is taken up again would not be asked for its certificate, nor held against the list. TLS 1.2
+        # has other tickets, which cannot be kept back: see ServerSide.
         context.num_tickets = 0
         if files.revoked is not None:
             _load_authorities(context, files.revoked, "a list of revoked certificates")
             context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
             revoked = _revoked(files.revoked)
+            context.revoked_until = revoked.until
     _try_out(context, files)
     return context, revoked
 

@@ -68,9 +68,17 @@ def client_of(made: Made, name: str | None = None) -> ssl.SSLContext:
 
 def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext) -> str | None:
     """Shakes hands in memory; the version that was agreed on. Raises SSLError of the side that refused."""
+    return shaken(server, client)[1].version()
+
+
+def shaken(
+    server: ssl.SSLContext, client: ssl.SSLContext, session: ssl.SSLSession | None = None
+) -> tuple[ssl.SSLObject, ssl.SSLObject]:
+    """Client and server after a handshake in memory, for which the client takes up a session again where one is given.
+    Raises as `shake_hands`."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     sides = (
-        client.wrap_bio(to_client, to_server, server_hostname="localhost"),
+        client.wrap_bio(to_client, to_server, server_hostname="localhost", session=session),
         server.wrap_bio(to_server, to_client, server_side=True),
     )
     for _ in range(10):
@@ -81,7 +89,7 @@ def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext) -> str | None:
             except ssl.SSLWantReadError:
                 done = False
         if done:
-            return sides[1].version()
+            return sides
     raise AssertionError("the handshake does not end")
 
 

@@ -1,11 +1,11 @@
 import ssl
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
-from tls_rig import Made, client_of, serial_of, shake_hands
+from tls_rig import LaterClock, Made, client_of, serial_of, shake_hands, shaken
 
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.security.certificates import Identity, TlsFiles, load_identity, load_identity_with
@@ -56,6 +56,45 @@ def test_clients_certificates(made: Made) -> None:
     trustme.CA().issue_cert("jobs").configure_cert(stranger)
     with pytest.raises(ssl.SSLError):
         shake(load_identity(made.with_clients("optional")), stranger)
+
+
+@pytest.mark.rule("A22")
+@pytest.mark.parametrize("ends", ["the certificate", "the list"])
+def test_a_session_of_tls_1_2_is_not_taken_up_again_once_its_certificate_does_not_count(made: Made, ends: str) -> None:
+    now = datetime.now(UTC)
+    client = client_of(made)
+    client.maximum_version = ssl.TLSVersion.TLSv1_2
+    issued = made.authority.issue_cert("jobs", not_after=now + timedelta(hours=1 if ends == "the certificate" else 100))
+    issued.configure_cert(client)
+    files = made.with_clients()._replace(minimum="1.2")
+    if ends == "the list":
+        files = files._replace(revoked=made.revoke())
+    context = load_identity(files).context
+    clock = context.clock = LaterClock()
+    session = shaken(context, client)[0].session
+    again, _ = shaken(context, client, session)
+    assert again.session_reused
+    # Past the hour, and the day for which the list counts.
+    clock.seconds = 3_700 if ends == "the certificate" else 90_000
+    with pytest.raises(ssl.SSLError, match="has ended"):
+        shaken(context, client, session)
+    # Whoever shows none has nothing that could end.
+    optional = load_identity(files._replace(clients="optional", revoked=None)).context
+    optional.clock = clock
+    nobody = client_of(made)
+    nobody.maximum_version = ssl.TLSVersion.TLSv1_2
+    again, _ = shaken(optional, nobody, shaken(optional, nobody)[0].session)
+    assert again.session_reused
+
+
+@pytest.mark.rule("A22")
+def test_no_session_outlives_its_context(made: Made) -> None:
+    client = client_of(made, "jobs")
+    client.maximum_version = ssl.TLSVersion.TLSv1_2
+    files = made.with_clients()._replace(minimum="1.2")
+    session = shaken(load_identity(files).context, client)[0].session
+    again, _ = shaken(load_identity(files).context, client, session)
+    assert not again.session_reused
 
 
 def test_a_revoked_certificate(made: Made) -> None:
