@@ -13,9 +13,16 @@ from siltlog.infra.table.clean_up import remove_strays
 from siltlog.infra.table.data_file import DataFile
 from siltlog.infra.table.delta import add_action, first_entry
 from siltlog.infra.table.entries import RETENTION_MS, Torn, cleaned_below, damaged, entry_path, log_folder, read_entry
-from siltlog.infra.table.snapshot import FALSE, TRUE, TableSnapshot, interval, removed_files_property
+from siltlog.infra.table.snapshot import (
+    FALSE,
+    STATISTICS_PROPERTIES,
+    TRUE,
+    TableSnapshot,
+    interval,
+    removed_files_property,
+)
 
-_LOG_PROPERTIES = {"delta.logRetentionDuration": interval(RETENTION_MS)}
+_LOG_PROPERTIES = {"delta.logRetentionDuration": interval(RETENTION_MS), **STATISTICS_PROPERTIES}
 _OF_RECORDS = (
     delta_names.txn_shipped,
     delta_names.txn_state,

@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 from siltlog.infra import delta_names
 from siltlog.infra.clock import parse_us
 from siltlog.infra.settings.topic_config import REMOVED_FILES_MS_MAX, TopicConfig
-from siltlog.infra.table.data_file import DataFile
+from siltlog.infra.table.data_file import STATISTICS_COLUMNS, DataFile
 from siltlog.infra.table.entries import HOUR_MS, Entry
 
 NOT_RELEASED = -1
 TRUE = "true"
 FALSE = "false"
+STATISTICS_PROPERTIES = {"delta.dataSkippingStatsColumns": ",".join(STATISTICS_COLUMNS)}
+"""Names the columns of which files have bounds. Where nothing is said, deltalake's datasets look for those of all: a
+file that has none of a column has no row for them that fits a condition on it."""
 _REMOVED_FILES = "delta.deletedFileRetentionDuration"
 _INTERVAL = re.compile(r"interval (\d+) (second|hour)s?", re.IGNORECASE)
 

@@ -43,7 +43,7 @@ from siltlog.infra.table.ownership import (
     release_transactions,
 )
 from siltlog.infra.table.producer_objects import state_transactions
-from siltlog.infra.table.snapshot import TableSnapshot, removed_files_property
+from siltlog.infra.table.snapshot import STATISTICS_PROPERTIES, TableSnapshot, removed_files_property
 from siltlog.infra.table.totals import Kept, check_cover, check_kept, compare_totals
 
 
@@ -131,7 +131,7 @@ class TopicTable(TableLog):
         one): what the claim was decided on. `marks` has app transactions that go with it, `journals` what a successor
         has to read.
         `offsets` jumps partitions to a higher table offset; what is jumped is recorded as a gap in the same commit, and
-        so is how long removed files stay from now on.
+        so is how long removed files stay from now on, and which columns have statistics.
         """
 
         def checked(snapshot: TableSnapshot) -> Make:
@@ -153,6 +153,9 @@ class TopicTable(TableLog):
                 transactions[delta_names.txn_offset(partition)] = offset
             if removed_files_ms is not None and snapshot.removed_files_ms != removed_files_ms:
                 changed |= removed_files_property(removed_files_ms)
+            if not STATISTICS_PROPERTIES.keys() <= snapshot.properties.keys():
+                # Former releases made tables without.
+                changed |= STATISTICS_PROPERTIES
             if changed:
                 return lambda delta: commit_properties(delta, changed, transactions, commit_id)
             return lambda delta: commit_actions(delta, [], transactions, commit_id)

@@ -54,11 +54,29 @@ found = duckdb.sql('SELECT count(*), max("offset"), lower(typeof(any_value(value
 print(json.dumps(found.fetchall()[0]))
 """,
 }
+CONDITIONS = {
+    "deltalake on a condition": f"""{DATASET}
+import pyarrow.dataset as ds
+fits = (ds.field("sequence") >= 30, ds.field("producer_id").is_null(), ds.field("producer_epoch") == 0)
+print(json.dumps([dataset(uri).count_rows(filter=each) for each in fits]))
+""",
+    "polars on a condition": """
+from polars import col, len, scan_delta
+fits = (col("sequence") >= 30, col("producer_id").is_null(), col("producer_epoch") == 0)
+print(json.dumps([scan_delta(uri).filter(each).select(len()).collect().item() for each in fits]))
+""",
+    "duckdb on a condition": f"""{DATASET}
+import duckdb
+topic = dataset(uri)
+fits = ("sequence >= 30", "producer_id IS NULL", "producer_epoch = 0")
+print(json.dumps([duckdb.sql(f"SELECT count(*) FROM topic WHERE {{each}}").fetchall()[0][0] for each in fits]))
+""",
+}
 BINARY = {"deltalake": "binary", "polars": "binary", "duckdb": "blob"}
 
 
 def read_by(reader: str, uri: str, **environment: str) -> list[object]:
-    program = f"import json, os, sys\nuri = sys.argv[1]\n{READERS[reader]}"
+    program = f"import json, os, sys\nuri = sys.argv[1]\n{(READERS | CONDITIONS)[reader]}"
     ran = subprocess.run(
         [sys.executable, "-c", program, uri],
         env={**os.environ, **environment},
@@ -88,6 +106,23 @@ def test_any_reader_of_delta_reads_a_topic() -> None:
             admin.delete_records("events", 0, 50)
         for reader in READERS:
             assert read_by(reader, uri) == [50, 99, BINARY[reader]], reader
+
+
+@pytest.mark.slow
+@pytest.mark.rule("T24")
+def test_conditions_on_columns_without_statistics_hide_no_record() -> None:
+    """Some records have a producer, and some have none."""
+    with running_server(redis_url="redis://127.0.0.1:1/0", flush_ms=50) as server:
+        with Admin(server.url) as admin:
+            admin.create_topic("told", 1)
+        with Producer(server.url, acks="table") as producer:
+            producer.send_batch("told", pa.table({"value": [f"v{n}" for n in range(50)]}))
+        records = [{"value": f"v{n}"} for n in range(30)]
+        url = f"{server.url}/v1/topics/told/records?acks=table"
+        assert urllib3.request("POST", url, json={"records": records}).status == 200
+        uri = siltlog.table_uri("told", server.url)
+        for reader in CONDITIONS:
+            assert read_by(reader, uri) == [20, 30, 50], reader
 
 
 @pytest.mark.slow

@@ -31,6 +31,7 @@ from siltlog.infra.table import table as table_module
 from siltlog.infra.table.commits import CLEAN_UP_S, COMMITS_MIN
 from siltlog.infra.table.data_file import data_file_from_footer, write_data_file
 from siltlog.infra.table.entries import RETENTION_MS, cleaned_below, entry_path, read_entry
+from siltlog.infra.table.lifecycle import restore_table
 from siltlog.infra.table.table import TopicTable, topic_names
 
 
@@ -118,6 +119,20 @@ def test_every_commit_names_itself_and_asks_nothing_new_of_readers(disk: LocalSt
     period = f"interval {RETENTION_MS // 3_600_000} hours"
     assert table.snapshot.properties["delta.logRetentionDuration"] == period
     assert table.snapshot.properties["delta.deletedFileRetentionDuration"] == period
+
+
+@pytest.mark.rule("T24")
+def test_a_claim_has_a_table_of_a_former_release_say_which_columns_have_statistics(disk: LocalStore) -> None:
+    name = "delta.dataSkippingStatsColumns"
+    new = created(disk).snapshot
+    assert new.properties[name] == "offset,timestamp"
+    former = {key: value for key, value in new.properties.items() if key != name}
+    for topic, said, held in (("u", former, "offset,timestamp"), ("v", former | {name: "offset"}, "offset")):
+        restore_table(disk, topic, said, new.transactions, [], new_id())
+        table = TopicTable.open(disk, topic, CLOCK)
+        assert table.snapshot.properties.get(name) == said.get(name)
+        table.claim({partition: epoch + 1 for partition, epoch in table.snapshot.epochs.items()}, new_id())
+        assert table.snapshot.properties == {**said, name: held}
 
 
 @pytest.mark.rule("T1")
