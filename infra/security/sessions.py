@@ -17,6 +17,9 @@ IDLE_US = 3_600 * MICROS_PER_SECOND
 """And so long after its cookie was issued last: nobody has looked at the page since."""
 RENEWED_US = 300 * MICROS_PER_SECOND
 """A cookie that is older is issued anew."""
+AHEAD_US = 300 * MICROS_PER_SECOND
+"""The clocks of nodes may be so far apart. A cookie that was issued later than that was issued before a clock was set
+back, and would last for longer by as much."""
 ENDED_MAX = 100
 """So many ended sessions of one principal are told apart; of more the oldest end whatever began before them."""
 ATTEMPT_SECONDS = 600

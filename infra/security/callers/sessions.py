@@ -16,7 +16,7 @@ from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.security.access import Subject
 from siltlog.infra.security.callers.sealing import Sealing
 from siltlog.infra.security.grant import Caller, Identity, Visit, unauthenticated
-from siltlog.infra.security.sessions import ATTEMPT_SECONDS, RENEWED_US, Attempt, Session
+from siltlog.infra.security.sessions import AHEAD_US, ATTEMPT_SECONDS, RENEWED_US, Attempt, Session
 
 PURPOSE = "sessions"
 """The purpose for which their key is derived from the cluster's secret; the cluster's id follows."""
@@ -108,8 +108,11 @@ class Sessions:
         except ValueError as error:
             raise unauthenticated("unknown", f"the session does not count: {error}; log in again") from None
         identity = _identity(session, address)
-        if self._clock.now_us() >= session.until_us:
+        now_us = self._clock.now_us()
+        if now_us >= session.until_us:
             raise unauthenticated("expired", "the session has ended; log in again")
+        if now_us + AHEAD_US < session.seen_us:
+            raise unauthenticated("expired", "the session is of a time that is to come: a clock was set; log in again")
         self._check(identity)
         return identity
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from siltlog.infra.clock import Clock
+from siltlog.infra.clock import AgingTime, Clock
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.security.document import AccessDocument
 from siltlog.infra.security.documents import Change
@@ -47,6 +47,9 @@ class SessionEnds:
         self._ask_again = ask_again
         self._tell = tell
         self._clock = clock
+        # A clock that jumps ahead, and back, must not have any forgotten that would count again.
+        self._aging = AgingTime(clock)
+        self._aging.now_us()
         self._logger = logger
         try:
             self._kept = _ended.decode(path.read_bytes())
@@ -81,7 +84,7 @@ class SessionEnds:
         """Another node ended some."""
         if ended.keys() <= self._held.sessions.keys():
             return
-        self._held = self._held.with_more(ended, self._clock.now_us())
+        self._held = self._held.with_more(ended, self._aging.now_us())
         self._ask_again()
         await self._keep()
 
@@ -97,9 +100,10 @@ class SessionEnds:
             return
         self._written_s = now_s
         held = self._held
-        await change(with_ended(held, self._clock.now_us()))
+        now_us = self._aging.now_us()
+        await change(with_ended(held, now_us))
         there = self._document().ends()
-        left = {each: one for each, one in self._held.sessions.items() if not _is_in(there, each, one, self._clock)}
+        left = {each: one for each, one in self._held.sessions.items() if not _is_in(there, each, one, now_us)}
         before_us = {who: at_us for who, at_us in self._held.before_us.items() if there.before_us.get(who, -1) < at_us}
         self._held = Ends(left, before_us)
         await self._keep()
@@ -136,7 +140,7 @@ def _latest(ours: Mapping[str, int], theirs: Mapping[str, int]) -> Mapping[str, 
     return {who: max(ours.get(who, -1), theirs.get(who, -1)) for who in {**ours, **theirs}}
 
 
-def _is_in(there: Ends, session_id: str, ended: EndedSession, clock: Clock) -> bool:
+def _is_in(there: Ends, session_id: str, ended: EndedSession, now_us: int) -> bool:
     """Whether the document has it, or its time is over."""
-    is_over = clock.now_us() >= ended.begun_us + SESSION_US
+    is_over = now_us >= ended.begun_us + SESSION_US
     return is_over or session_id in there.sessions or ended.begun_us <= there.before_us.get(ended.principal, -1)

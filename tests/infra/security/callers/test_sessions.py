@@ -8,7 +8,7 @@ from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.security.access import Subject
 from siltlog.infra.security.callers.sessions import Sessions, is_from_page
 from siltlog.infra.security.grant import Caller, Identity, Visit, unauthenticated
-from siltlog.infra.security.sessions import IDLE_US, RENEWED_US, SESSION_US
+from siltlog.infra.security.sessions import AHEAD_US, IDLE_US, RENEWED_US, SESSION_US
 
 KEY = bytes(32)
 ANA = Identity(Subject("user:ana", ("writers",)), "k1", None)
@@ -64,6 +64,20 @@ def test_a_session_ends_when_it_is_old_and_when_nobody_used_it() -> None:
             cookie = pair_of(field).partition("=")[2]
     with pytest.raises(SiltlogError, match="has ended"):
         sessions.identity(cookie, "")
+
+
+@pytest.mark.rule("A56")
+def test_a_session_that_began_before_the_clock_was_set_back_lasts_no_longer_for_that() -> None:
+    clock = SteppedClock()
+    sessions = Sessions(KEY, counts, clock)
+    cookie = pair_of(sessions.issued(sessions.begin(ANA), visiting())).partition("=")[2]
+    # Clocks of nodes may be so far apart.
+    clock.us -= AHEAD_US
+    assert sessions.identity(cookie, "").subject == ANA.subject
+    clock.us -= 1
+    with pytest.raises(SiltlogError, match="time that is to come") as refused:
+        sessions.identity(cookie, "")
+    assert refused.value.members["reason"] == "expired"
 
 
 @pytest.mark.rule("A61")

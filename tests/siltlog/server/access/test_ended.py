@@ -147,6 +147,26 @@ def test_what_is_over_is_left_out_of_the_document(world: World) -> None:
 
 
 @pytest.mark.rule("A57")
+def test_a_clock_that_jumps_ahead_and_back_lets_no_ended_session_count_again(world: World) -> None:
+    old = world.session("old")
+    world.end(old)
+    world.write()
+    world.clock.us += 2 * SESSION_US
+    world.clock.seconds += WRITE_SECONDS
+    world.end(world.session("meanwhile"))
+    world.write()
+    world.clock.us -= 2 * SESSION_US
+    assert not world.counts(old)
+    # It is let go of once so much time has passed.
+    for _ in range(2):
+        world.clock.us += SESSION_US
+        world.clock.seconds += SESSION_US / 1_000_000
+        world.end(world.session("later"))
+        world.write()
+    assert "old" not in world.document.ended
+
+
+@pytest.mark.rule("A57")
 def test_the_document_is_bounded_however_many_log_out(world: World) -> None:
     sessions = [world.session(str(number), number) for number in range(3 * ENDED_MAX)]
     more = {each.session_id: EndedSession(each.principal, each.begun_us) for each in sessions}
