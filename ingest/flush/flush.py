@@ -1,18 +1,19 @@
 """One flush: the synced records of a topic become a Parquet file a partition, and one Delta commit."""
 
-import os
+import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from siltlog.infra import delta_names
 from siltlog.infra.errors import OutcomeUnknown
 from siltlog.infra.metrics.metrics import Metrics
-from siltlog.infra.process.priority import run_behind_others
 from siltlog.infra.table.data_file import DataFile, write_data_file
 from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.infra.telemetry import Logger
+from siltlog.ingest.flush.writers import FileWriters, Place
 from siltlog.ingest.log import state as wal_state
 from siltlog.ingest.log.head import Chunk, load
 from siltlog.ingest.log.log import Log
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
 
 FLUSH_FILE_BYTES_MAX = 64 * 1024 * 1024
 """One flush takes at most so much of a partition; the rest goes with the next."""
-FILE_WRITERS = max(1, (os.cpu_count() or 1) // 2)
-"""More would take the processors from those who publish; on two cores one keeps up with what they send."""
+AWAITED_COMMITS_AT_ONCE = 2
 
 Work = tuple[PartitionLog, int, int, list[Chunk]]
 InThread = Callable[..., Awaitable[Any]]
@@ -45,13 +45,12 @@ class Flush:
         self._metrics = metrics
         self._serving = serving
         self._clock = log.clock
-        self._behind = ThreadPoolExecutor(FILE_WRITERS, "silt-file-behind", initializer=run_behind_others)
-        # A thread may not raise its own priority again: the urgent has threads of its own.
-        self._beside = ThreadPoolExecutor(FILE_WRITERS, "silt-file-beside")
+        self._awaited = ThreadPoolExecutor(AWAITED_COMMITS_AT_ONCE, "silt-commit-awaited")
+        self.writers = FileWriters(log.clock)
 
     def close(self) -> None:
-        self._behind.shutdown(wait=False)
-        self._beside.shutdown(wait=False)
+        self.writers.close()
+        self._awaited.shutdown(wait=False)
 
     async def run(self, topic: TopicLog, partitions: Sequence[PartitionLog]) -> None:
         """Commits what the partitions have; nothing where there is none. Raises Fenced, SiltlogError."""
@@ -94,13 +93,17 @@ class Flush:
         started = self._clock.monotonic()
         chunks = [chunk for _, _, _, part in work for chunk in part]
         trace = None if self._serving is None else self._serving.flush(topic.name)
+        nbytes = sum(chunk.nbytes for chunk in chunks)
         with work[0][0].held(chunks):
             states = _states_to_note([log for log, _, _, _ in work], topic.table.snapshot)
-            writers = self._beside if is_urgent(self._log, topic, work) else self._behind
             try:
-                snapshot = await self._in_thread(
-                    self._write_and_commit, topic, work, commit_id, states, released, writers, trace
+                files = await self.writers.write(
+                    lambda item: self._write(topic, item, trace),
+                    work,
+                    nbytes,
+                    lambda: place_of(self._log, topic, nbytes),
                 )
+                snapshot = await self._append(topic, work, files, commit_id, states, released)
             except Exception as error:
                 if trace is not None:
                     trace.failed(error)
@@ -119,20 +122,23 @@ class Flush:
             "flushed", topic=topic.name, records=records, files=len(work), version=snapshot.version, seconds=seconds
         )
 
-    def _write_and_commit(
+    async def _append(
         self,
         topic: TopicLog,
         work: list[Work],
+        files: list[DataFile],
         commit_id: str,
         states: dict[int, int],
         released: Mapping[int, int] | None,
-        writers: ThreadPoolExecutor,
-        trace: "FlushTrace | None",
     ) -> TableSnapshot:
-        files = list(writers.map(lambda item: self._write(topic, item, trace), work))
         bounds = {log.partition: (first, end) for log, first, end, _ in work}
         epochs = {log.partition: log.epoch for log, _, _, _ in work}
-        return topic.table.append(files, bounds, epochs, commit_id, states=states, released=released)
+        append = partial(topic.table.append, files, bounds, epochs, commit_id, states=states, released=released)
+        if _is_awaited(topic):
+            # The threads of flushes may all wait for the store, for tables that nobody waits for.
+            return await asyncio.get_running_loop().run_in_executor(self._awaited, append)
+        snapshot: TableSnapshot = await self._in_thread(append)
+        return snapshot
 
     def _write(self, topic: TopicLog, work: Work, trace: "FlushTrace | None") -> DataFile:
         log, first, end, chunks = work
@@ -166,17 +172,20 @@ class Flush:
         topic.ended_commit()
 
 
-def is_urgent(log: Log, topic: TopicLog, work: Sequence[Work]) -> bool:
-    """Tells whether files are written at the priority of those who publish and read: where somebody waits for the table
-    or for a hand-over, and where the log or the memory fills up, which would cost all more than standing back saves."""
-    return (
-        topic.hidden
-        or topic.paused is not None
-        or log.draining
-        or any(partition.awaited for partition, _, _, _ in work)
-        or log.admission.wal_holds_much()
-        or log.head_is_tight(sum(chunk.nbytes for _, _, _, chunks in work for chunk in chunks))
-    )
+def place_of(log: Log, topic: TopicLog, nbytes: int) -> Place:
+    """Tells where the files of a flush of so many bytes are written: apart where somebody waits for the table or for a
+    hand-over; at the priority of those who publish and read where the log or the memory fills up, which would cost all
+    more than standing back saves."""
+    if _is_awaited(topic):
+        return Place.AWAITED
+    if log.draining or log.admission.wal_holds_much() or log.head_is_tight(nbytes):
+        return Place.BESIDE
+    return Place.BEHIND
+
+
+def _is_awaited(topic: TopicLog) -> bool:
+    """Tells of any partition: those that are not in a flush wait for its end."""
+    return topic.hidden or topic.paused is not None or any(partition.awaited for partition in topic.partitions)
 
 
 def _states_to_note(partitions: Sequence[PartitionLog], snapshot: TableSnapshot) -> dict[int, int]:

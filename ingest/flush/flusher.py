@@ -124,6 +124,7 @@ class Flusher:
     def _start_due(self) -> float:
         """Starts the flushes that are due; seconds until the next may be."""
         now = self._clock.monotonic()
+        self._one.writers.look()
         self._burst.see(self._log.committed_bytes, now)
         loads: Sequence[Load] = self._loads.of([topic for topic in self._log.topics() if self._may_start(topic)])
         if not self._log.admission.wal_holds_much():

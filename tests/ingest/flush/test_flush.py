@@ -11,36 +11,39 @@ import pytest
 from http_rig import NO_REDIS, Http
 
 from siltlog.infra.process.priority import NICE
-from siltlog.ingest.flush.flush import is_urgent
+from siltlog.ingest.flush.flush import place_of
+from siltlog.ingest.flush.writers import Place
 from siltlog.testing import running_server
 
 
-def urgent(
+def place(
     *, awaited: bool = False, much: bool = False, tight: bool = False, draining: bool = False, **topic: object
-) -> bool:
-    """Whether files of eight bytes are."""
+) -> Place:
+    """Where files of eight bytes are written."""
     log = SimpleNamespace(
         draining=draining,
         admission=SimpleNamespace(wal_holds_much=lambda: much),
         head_is_tight=lambda nbytes: tight or nbytes != 8,
     )
-    chunks = [SimpleNamespace(nbytes=3), SimpleNamespace(nbytes=5)]
-    work = [(SimpleNamespace(awaited=awaited), 0, 2, chunks)]
-    own = SimpleNamespace(**{"hidden": False, "paused": None} | topic)
-    return is_urgent(cast(Any, log), cast(Any, own), cast(Any, work))
+    partitions = [SimpleNamespace(awaited=False), SimpleNamespace(awaited=awaited)]
+    own = SimpleNamespace(**{"hidden": False, "paused": None, "partitions": partitions} | topic)
+    return place_of(cast(Any, log), cast(Any, own), 8)
 
 
 def test_files_that_nobody_waits_for_are_not_urgent() -> None:
-    assert not urgent()
+    assert place() is Place.BEHIND
 
 
-@pytest.mark.parametrize(
-    "why",
-    [{"awaited": True}, {"much": True}, {"tight": True}, {"draining": True}, {"hidden": True}, {"paused": True}],
-    ids=str,
-)
-def test_files_are_urgent_where_somebody_waits_or_room_runs_out(why: dict[str, Any]) -> None:
-    assert urgent(**why)
+@pytest.mark.parametrize("why", [{"much": True}, {"tight": True}, {"draining": True}], ids=str)
+def test_files_are_urgent_where_room_runs_out(why: dict[str, Any]) -> None:
+    assert place(**why) is Place.BESIDE
+
+
+@pytest.mark.rule("F10")
+@pytest.mark.parametrize("why", [{"awaited": True}, {"hidden": True}, {"paused": True}], ids=str)
+def test_files_are_written_apart_where_somebody_waits(why: dict[str, Any]) -> None:
+    assert place(**why) is Place.AWAITED
+    assert place(**why, much=True, tight=True, draining=True) is Place.AWAITED
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities of their own on Linux alone")
