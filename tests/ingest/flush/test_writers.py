@@ -11,6 +11,7 @@ import pytest
 from log_rig import CLOCK, LOGGER, body, running_log
 
 from siltlog.infra.metrics.metrics import Metrics
+from siltlog.infra.table.data_file import write_data_file
 from siltlog.ingest.flush import flush as flushing
 from siltlog.ingest.flush import writers as writing
 from siltlog.ingest.flush.flusher import Flusher
@@ -33,13 +34,12 @@ class Held:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.gate = threading.Event()
         self.begun = threading.Event()
-        write = flushing.write_data_file
 
         def held(store: Any, topic: str, *args: Any, **kwargs: Any) -> Any:
             if topic.startswith("large"):
                 self.begun.set()
                 assert self.gate.wait(WAIT_SECONDS)
-            return write(store, topic, *args, **kwargs)
+            return write_data_file(store, topic, *args, **kwargs)
 
         monkeypatch.setattr(flushing, "write_data_file", held)
 
