@@ -54,6 +54,7 @@ class Apis:
             return await self._bare_token(frame)
         # Nothing more of a stranger's frame is read than what it is for.
         if self._session.grant is None and int.from_bytes(frame[:2]) not in _LOGIN:
+            await self._session.failed()
             raise Ended("unauthenticated")
         try:
             try:
@@ -125,11 +126,14 @@ class Apis:
     async def _sasl_handshake(self, call: Call) -> Answer:
         taken = self._session.begin_login(call.body["mechanism"])
         self._session.awaits_token = taken and call.version == 0
+        if not taken:
+            await self._session.failed()
         error = KafkaError.NONE if taken else KafkaError.UNSUPPORTED_SASL_MECHANISM
         return {"error_code": error, "mechanisms": list(self._session.mechanisms)}
 
     async def _sasl_authenticate(self, call: Call) -> Answer:
         if not self._session.mechanism:
+            await self._session.failed()
             sentence = "a login begins with SaslHandshake, which says by which mechanism"
             return {"error_code": KafkaError.ILLEGAL_SASL_STATE, "error_message": sentence, "auth_bytes": b""}
         try:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from siltlog.infra.http.connection.connection import STRANGER_SECONDS
 from siltlog.infra.http.connection.crowd import KEEP_ALIVE_SECONDS, Crowd
-from siltlog.infra.http.connection.hang_up import HangUp
+from siltlog.infra.http.connection.hang_up import HANG_UP, HangUp, waits
 from siltlog.infra.http.connection.intake import Intake
 from siltlog.infra.http.connection.peer import Peer, Peers
 from siltlog.infra.http.memory import SMALL_BYTES, Held, InFlight
@@ -154,6 +154,17 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if not self.requests:
             self.transport.close()
 
+    async def rest(self, seconds: float) -> None:
+        """Returns after that time, or once its client is gone."""
+        over = asyncio.Event()
+        timer = self._loop.call_later(seconds, over.set)
+        forget = self.hang_up.when(over.set)
+        try:
+            await over.wait()
+        finally:
+            timer.cancel()
+            forget()
+
     # What comes.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -231,6 +242,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     async def _serve(self) -> None:
         answering = self._served.answering(self)
+        waits({HANG_UP: self.hang_up})
         taken = 0
         try:
             while not self._ending:

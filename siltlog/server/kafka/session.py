@@ -19,6 +19,10 @@ from siltlog.infra.security.guard import ADDRESS, Guard, Meter
 from siltlog.server.kafka.connection import Ended, KafkaConnection
 from siltlog.server.kafka.sasl import Said, Sasl
 
+FAILED_SECONDS = 0.1
+"""So long a login that failed waits for its answer, as with Kafka's brokers: clients come again at once. It is their
+`connection.failed.authentication.delay.ms`."""
+
 
 class Session:
     """What one connection has said of itself."""
@@ -77,15 +81,19 @@ class Session:
     async def login(self, message: bytes) -> bytes:
         """Takes a message of the mechanism that was begun, and gives the answer: empty once somebody has logged in.
 
-        Raises SiltlogError where nobody has; who was logged in before is so no more, as his connection ends. Raises
-        Ended where nobody can tell now: clients come again after that, and give up after a refusal.
+        Raises SiltlogError where nobody has, a moment later; who was logged in before is so no more, as the connection
+        ends. Raises Ended where nobody can tell now: clients come again after that, and give up after a refusal.
         """
         try:
             return await self._login(message)
-        except SiltlogError:
-            if self.grant is not None:
-                self.connection.shutdown()
+        except (SiltlogError, Ended):
+            await self.failed()
             raise
+
+    async def failed(self) -> None:
+        """Returns when a login that failed may be answered, after which its connection ends."""
+        await self.connection.rest(FAILED_SECONDS)
+        self.connection.shutdown()
 
     async def _login(self, message: bytes) -> bytes:
         sasl = self._sasl

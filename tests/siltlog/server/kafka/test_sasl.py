@@ -15,6 +15,7 @@ from kafka import KafkaAdminClient
 from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka_rig import METADATA, WAIT_SECONDS, Tape, bootstrap_of, free_port
 from kafka_tools import KafkaTools
+from waiting import until
 
 from siltlog.infra.errors import ConfigError, Refused
 from siltlog.infra.kafka.errors import KafkaError
@@ -118,16 +119,26 @@ def ends(secured: Secured, said: bytes) -> bool:
         return tape.is_closed()
 
 
+def logs_in(secured: Secured, said: bytes) -> bool:
+    with Tape(bootstrap_of(secured.server)) as tape:
+        begin(tape)
+        tape.send(AUTHENTICATE, 2, auth_bytes=said)
+        # Nothing where the connection ends without an answer.
+        return bool(tape.socket.recv(1))
+
+
 @pytest.mark.rule("KF30")
 def test_who_cannot_be_told_now_is_not_refused() -> None:
     counted = 'silt_kafka_errors_total{api="none",error="unavailable"}'
     with IdentityProvider() as away:
         settings = {"kafka_listen": f"127.0.0.1:{free_port()}", "oidc_issuer": away.issuer}
         with secured_server(**settings) as secured:
+            until(lambda: logs_in(secured, message(away.token("ada"))))
+            before = secured.admin.metrics().get(counted, 0)
             # Its keys were read a moment ago, and another may be newer.
             away.rotate()
             assert ends(secured, message(away.token("ada")))
-            assert secured.admin.metrics()[counted] == 1
+            assert secured.admin.metrics()[counted] == before + 1
         token = away.token("ada")
         away.stop()
         try:
@@ -138,14 +149,24 @@ def test_who_cannot_be_told_now_is_not_refused() -> None:
             away.resume()
 
 
-@pytest.mark.rule("KF11")
+@pytest.mark.rule("KF11", "KF31")
 def test_what_is_no_message_and_whose_token_is_anothers_fails(secured: Secured, idp: IdentityProvider) -> None:
-    with Tape(bootstrap_of(secured.server)) as tape:
+    bootstrap = bootstrap_of(secured.server)
+    with Tape(bootstrap) as tape:
         assert answer_to(tape, message(idp.token("ada")))["error_code"] == KafkaError.ILLEGAL_SASL_STATE
+        assert tape.is_closed()
+    with Tape(bootstrap) as tape:
+        assert tape.ask(HANDSHAKE, 1, mechanism="SCRAM-SHA-256")["error_code"] == KafkaError.UNSUPPORTED_SASL_MECHANISM
+        assert tape.is_closed()
+    with Tape(bootstrap) as tape:
         begin(tape)
         assert answer_to(tape, b"n,,\x01\x01")["error_code"] == FAILED
+        assert tape.is_closed()
+    with Tape(bootstrap) as tape:
+        begin(tape)
         assert answer_to(tape, message(idp.token("ada"), "bob"))["auth_bytes"]
         assert answer_to(tape, b"\x01")["error_code"] == FAILED
+        assert tape.is_closed()
 
 
 def test_the_first_handshake_has_its_messages_bare(secured: Secured, idp: IdentityProvider) -> None:

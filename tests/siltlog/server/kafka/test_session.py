@@ -181,7 +181,7 @@ def test_a_large_frame_is_not_waited_for_before_a_login(secured: Secured) -> Non
         )
 
 
-@pytest.mark.rule("KF11")
+@pytest.mark.rule("KF11", "KF31")
 def test_only_a_whole_key_with_its_own_id_logs_in(secured: Secured) -> None:
     _, writer = secured.key("login", ("producer", "allowed"))
     token = writer.token
@@ -192,13 +192,19 @@ def test_only_a_whole_key_with_its_own_id_logs_in(secured: Secured) -> None:
             "error_code": KafkaError.UNSUPPORTED_SASL_MECHANISM,
             "mechanisms": ["PLAIN"],
         }
-        for wrong, user in ((token, "admin"), (token, ""), (altered(token), None)):
+        assert tape.is_closed()
+    for wrong, user in ((token, "admin"), (token, ""), (altered(token), None)):
+        with Tape(bootstrap) as tape:
             answer = login(tape, wrong, user if user is not None else user_of(token))
             assert answer["error_code"] == KafkaError.SASL_AUTHENTICATION_FAILED
             assert answer["error_message"]
-        for malformed in (b"", b"\0\0", b"\xff\0a\0b", b"a\0b\0c\0d"):
+            assert tape.is_closed()
+    for malformed in (b"", b"\0\0", b"\xff\0a\0b", b"a\0b\0c\0d"):
+        with Tape(bootstrap) as tape:
+            assert tape.ask(HANDSHAKE, 1, mechanism="PLAIN")["error_code"] == 0
             answer = tape.ask(AUTHENTICATE, 2, auth_bytes=malformed)
             assert answer["error_code"] == KafkaError.SASL_AUTHENTICATION_FAILED
+    with Tape(bootstrap) as tape:
         assert login(tape, token)["error_code"] == 0
         assert the_part(tape.ask(PRODUCE, 9, **publish("allowed", batch(b"x"))))["error_code"] == 0
     # The first handshake has its token bare.

@@ -1,6 +1,7 @@
 """Members of classic groups by real clients and by their frames."""
 
 import queue
+import socket
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -288,6 +289,21 @@ def test_whoever_hangs_up_while_it_waits_is_gone(grouped: tuple[Http, str]) -> N
                 }
             assert time.monotonic() < end
         assert ids == {first["member_id"]}
+
+
+@pytest.mark.rule("KF14")
+def test_a_join_ends_with_its_connection(grouped: tuple[Http, str]) -> None:
+    _, bootstrap = grouped
+    group = "ends-with-its-connection"
+    with Tape(bootstrap) as first, Tape(bootstrap) as gone:
+        joined = first.ask(JOIN, 3, **joins(group))
+        at = {"group_id": group, "generation_id": joined["generation_id"], "member_id": joined["member_id"]}
+        first.ask(SYNC, 3, **at, assignments=[])
+        gone.send(JOIN, 3, **joins(group))
+        gone.socket.shutdown(socket.SHUT_WR)
+        # Were it waited for the other, that would be gone after its session, and this one would have joined.
+        assert gone.answer(JOIN, 3)["error_code"] == KafkaError.COORDINATOR_NOT_AVAILABLE
+        assert gone.is_closed()
 
 
 @pytest.mark.rule("KF12")
