@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from siltlog.infra.redis.same import SameRedis
     from siltlog.infra.telemetry import Logger
 
+_OF_A_ROW = ("created", "stale", "rebalanced", "type", "phase", "protocol_type")
+"""What of a group's state a list of groups says."""
+
 
 class Groups:
     """Used on one event loop, between `start` and `close`."""
@@ -215,7 +218,7 @@ class Groups:
             command
             for group in groups
             for command in (
-                ("HMGET", group_key(group, "state"), "created", "stale", "type", "phase", "protocol_type"),
+                ("HMGET", group_key(group, "state"), *_OF_A_ROW),
                 ("ZCARD", group_key(group, "sessions")),
                 ("HLEN", group_key(group, "moves")),
             )
@@ -223,7 +226,7 @@ class Groups:
         replies = await self._redis.commands(commands) if commands else []
         rows: list[GroupRow] = []
         for index, group in enumerate(groups):
-            (created, stale, *of_classic), members, moves = replies[3 * index : 3 * index + 3]
+            (created, stale, rebalanced, *of_classic), members, moves = replies[3 * index : 3 * index + 3]
             if created is None:
                 continue
             kind, *about = ["" if text is None else text.decode() for text in of_classic]
@@ -232,7 +235,7 @@ class Groups:
                 rows.append(GroupRow(group, _stability(phase), members, "classic", phase, about[1]))
             else:
                 state: Stability = "empty" if not members else "rebalancing" if moves or stale == b"1" else "stable"
-                rows.append(GroupRow(group, state, members))
+                rows.append(GroupRow(group, state, members, offsets_alone=not members and rebalanced is None))
         return rows
 
 

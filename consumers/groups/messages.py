@@ -328,7 +328,10 @@ class ClassicState(NamedTuple):
 
 
 class GroupRow(NamedTuple):
-    """A group in a list. `phase` and `protocol_type` are those of a classic group."""
+    """A group in a list. `phase` and `protocol_type` are those of a classic group.
+
+    `offsets_alone`: it has no members, and as far as is known it never had one.
+    """
 
     group: str
     state: Stability
@@ -336,6 +339,7 @@ class GroupRow(NamedTuple):
     type: GroupType = "consumer"
     phase: Phase | None = None
     protocol_type: str = ""
+    offsets_alone: bool = False
 
 
 class GroupState(NamedTuple):
@@ -353,6 +357,11 @@ class GroupState(NamedTuple):
     @property
     def type(self) -> GroupType:
         return "consumer" if self.classic is None else "classic"
+
+    @property
+    def offsets_alone(self) -> bool:
+        """Whether it has no members, and as far as is known never had one."""
+        return self.classic is None and not self.members and self.rebalanced_ms is None
 
     def seen_by(self, grant: Grant) -> "GroupState":
         """Leaves out what is of topics that may not be described. Raises Refused `unauthenticated`."""

@@ -41,9 +41,11 @@ class ConsumerGroups:
                 error = failed
         if error is not None:
             return {**answer, "error_code": group_error(error), "error_message": error.detail}
-        if state.classic is not None:
+        if state.classic is not None or state.offsets_alone:
             # Clients then ask for it as a classic group.
             sentence = f"the members of the group {group} share out its partitions themselves: it is a classic group"
+            if state.offsets_alone:
+                sentence = f"the group {group} has had no members yet: it is a classic group to Kafka's clients"
             return {**answer, "error_code": KafkaError.GROUP_ID_NOT_FOUND, "error_message": sentence}
         if call.body["include_authorized_operations"]:
             answer["authorized_operations"] = operations(call.session.granted, "group", group)

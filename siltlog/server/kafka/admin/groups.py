@@ -99,9 +99,10 @@ class GroupsKept:
 def _listed(row: GroupRow) -> dict[str, Any]:
     return {
         "group_id": names.kafka_group_id(row.group),
-        "protocol_type": row.protocol_type if row.type == "classic" else PROTOCOL_TYPE,
+        "protocol_type": PROTOCOL_TYPE if row.type == "consumer" and not row.offsets_alone else row.protocol_type,
         "group_state": STATES[row.state] if row.phase is None else _PHASES[row.phase],
-        "group_type": row.type,
+        # So Kafka's brokers call one that only has offsets, whoever joins it first.
+        "group_type": "classic" if row.offsets_alone else row.type,
     }
 
 
@@ -112,7 +113,7 @@ def _shown(state: GroupState, seen: GroupState) -> dict[str, Any]:
         return {
             "error_code": KafkaError.NONE,
             "group_state": _CLASSIC_STATES[state.state],
-            "protocol_type": PROTOCOL_TYPE,
+            "protocol_type": "" if state.offsets_alone else PROTOCOL_TYPE,
             "members": [_told(member) | _as_consumers_say(member) for member in seen.members],
         }
     members = []

@@ -14,7 +14,7 @@ from kafka_rig import WAIT_SECONDS, Tape
 from siltlog.infra.kafka.consumer_protocol import assigned_partitions
 from siltlog.infra.kafka.errors import KafkaError
 
-LIST, DESCRIBE, DELETE = 16, 15, 42
+COMMIT, LIST, DESCRIBE, DELETE, DESCRIBE_CONSUMERS = 8, 16, 15, 42, 69
 
 
 def joined(http: Http, group: str, topic: str, member: str = "m") -> int:
@@ -43,14 +43,37 @@ def test_groups_are_listed_by_state_and_type(http: Http, bootstrap: str, admin: 
     joined(http, "busy", "listed")
     with Tape(bootstrap) as tape:
         found = listed(tape)
-        assert (found["idle"], found["busy"]) == (("Empty", "consumer"), ("Stable", "consumer"))
+        assert (found["idle"], found["busy"]) == (("Empty", "classic"), ("Stable", "consumer"))
         assert {"busy"} <= set(listed(tape, states_filter=["stable", "Dead"]))
         assert "idle" not in listed(tape, states_filter=["stable", "Dead"])
-        assert {"busy", "idle"} <= set(listed(tape, types_filter=["consumer"]))
+        assert "busy" in listed(tape, types_filter=["consumer"])
         assert not {"busy", "idle"} & set(listed(tape, types_filter=["share"]))
         assert {"busy", "idle"} <= set(listed(tape, 0))
     answer = admin.list_consumer_groups().result()
     assert (answer.errors, {"busy", "idle"} <= {each.group_id for each in answer.valid}) == ([], True)
+
+
+@pytest.mark.rule("KF17")
+def test_a_group_that_only_has_offsets_is_a_classic_one_of_no_protocol(http: Http, bootstrap: str) -> None:
+    """As at a broker of Kafka, until a member has joined."""
+    http.create("alone")
+    part = {"partition_index": 0, "committed_offset": 0}
+    asked = {"group_id": "alone", "generation_id_or_member_epoch": -1, "member_id": ""}
+    with Tape(bootstrap) as tape:
+        tape.ask(COMMIT, 8, **asked, topics=[{"name": "alone", "partitions": [part]}])
+        assert listed(tape)["alone"] == ("Empty", "classic")
+        assert "alone" in listed(tape, types_filter=["classic"])
+        assert "alone" not in listed(tape, types_filter=["consumer"])
+        [listed_as] = [each for each in tape.ask(LIST, 5)["groups"] if each["group_id"] == "alone"]
+        [found] = tape.ask(DESCRIBE, 6, groups=["alone"])["groups"]
+        assert listed_as["protocol_type"] == found["protocol_type"] == ""
+        assert (found["error_code"], found["group_state"]) == (0, "Empty")
+        [refused] = tape.ask(DESCRIBE_CONSUMERS, 1, group_ids=["alone"])["groups"]
+        assert refused["error_code"] == KafkaError.GROUP_ID_NOT_FOUND
+        joined(http, "alone", "alone")
+        assert http.call("DELETE", "/v1/groups/alone/members/m").status == 204
+        assert listed(tape)["alone"] == ("Empty", "consumer")
+        assert tape.ask(DESCRIBE_CONSUMERS, 1, group_ids=["alone"])["groups"][0]["error_code"] == 0
 
 
 def test_a_group_is_described_with_what_its_members_hold(http: Http, bootstrap: str, admin: AdminClient) -> None:
