@@ -10,6 +10,7 @@ from siltlog.infra.kafka.messages.schema import (
     int16,
     int32,
     int64,
+    struct,
     text,
     uuid,
 )
@@ -116,6 +117,48 @@ METADATA = Message(
         ),
         int16("error_code", since=13),
         int32("cluster_authorized_operations", since=8, until=10, default=-2147483648),
+    ),
+)
+
+_CURSOR = (text("topic_name"), int32("partition_index"))
+DESCRIBE_TOPIC_PARTITIONS = Message(
+    "DescribeTopicPartitions",
+    75,
+    0,
+    0,
+    flexible_since=0,
+    request=(
+        array("topics", fields=(text("name"),)),
+        int32("response_partition_limit", default=2000),
+        struct("cursor", fields=_CURSOR, nullable_since=0, default=None),
+    ),
+    response=(
+        int32("throttle_time_ms"),
+        array(
+            "topics",
+            fields=(
+                int16("error_code"),
+                text("name", nullable_since=0),
+                uuid("topic_id"),
+                boolean("is_internal"),
+                array(
+                    "partitions",
+                    fields=(
+                        int16("error_code"),
+                        int32("partition_index"),
+                        int32("leader_id"),
+                        int32("leader_epoch", default=-1),
+                        array("replica_nodes", of=Kind.INT32),
+                        array("isr_nodes", of=Kind.INT32),
+                        array("eligible_leader_replicas", of=Kind.INT32, nullable_since=0, default=None),
+                        array("last_known_elr", of=Kind.INT32, nullable_since=0, default=None),
+                        array("offline_replicas", of=Kind.INT32),
+                    ),
+                ),
+                int32("topic_authorized_operations", default=-2147483648),
+            ),
+        ),
+        struct("next_cursor", fields=_CURSOR, nullable_since=0, default=None),
     ),
 )
 
@@ -260,6 +303,7 @@ DESCRIBE_LOG_DIRS = Message(
 MESSAGES = (
     API_VERSIONS,
     METADATA,
+    DESCRIBE_TOPIC_PARTITIONS,
     DESCRIBE_CLUSTER,
     FIND_COORDINATOR,
     SASL_HANDSHAKE,

@@ -160,6 +160,7 @@ def _handlers(
         47: group_offsets.delete,
         60: described.describe_cluster,
         68: ConsumerHeartbeats(ConsumerMembers(consumers.groups), ids).heartbeat,
+        75: described.topic_partitions,
     }
 
 

@@ -1,4 +1,4 @@
-"""Metadata, DescribeCluster, FindCoordinator: what there is, and who answers for it."""
+"""Metadata, DescribeTopicPartitions, DescribeCluster, FindCoordinator: what there is, and who answers for it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -27,6 +27,9 @@ NULL_IS_ALL_SINCE = 1
 """Before, no list could be null, and an empty one was of all topics."""
 BY_ID_SINCE = 12
 """Since then topics may be asked for by their ids."""
+PARTITIONS_MAX = 2_000
+"""So many partitions there are in an answer at most that goes on by a cursor. It is Kafka's own default
+(`max.request.partition.size.limit`)."""
 _COORDINATORS_SINCE = 4
 _NO_TRANSACTIONS = (
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -77,6 +80,60 @@ class Described:
             "controller_id": self._leaders.own_id(),
             "topics": topics,
         }
+
+    async def topic_partitions(self, call: Call) -> Answer:
+        """Tells of topics in the order of their names, on from a cursor, and of only so many partitions at once."""
+        body = call.body
+        asked = dict.fromkeys(each["name"] for each in body["topics"])
+        first, start = ("", 0) if (at := body["cursor"]) is None else (at["topic_name"], at["partition_index"])
+        if start < 0 or (asked and at is not None and first not in asked):
+            return {"topics": [_no_topic(name, NO_ID, KafkaError.INVALID_REQUEST) for name in asked]}
+        seen, refused = await self._from(call, asked, first)
+        room = min(max(body["response_partition_limit"], 1), PARTITIONS_MAX)
+        topics: list[dict[str, Any]] = []
+        following: tuple[str, int] | None = None
+        async for name in in_turns(seen):
+            if not room:
+                following = name, 0
+                break
+            begin = start if name == first else 0
+            told, left = self._some_of(name, begin, begin + room)
+            if told["error_code"] and not asked:
+                continue
+            told["topic_authorized_operations"] = operations(call.session.granted, "topic", name)
+            topics.append(told)
+            room -= len(told["partitions"])
+            if left:
+                following = name, begin + len(told["partitions"])
+                break
+        cursor = None if following is None else dict(zip(("topic_name", "partition_index"), following, strict=True))
+        return {"topics": topics + refused, "next_cursor": cursor}
+
+    async def _from(self, call: Call, asked: Mapping[str, Any], first: str) -> tuple[list[str], list[dict[str, Any]]]:
+        """The names from `first` on that are told of, those that were asked for or all, and what is told of others."""
+        if not asked:
+            there = [each.name for each in self._log.topics() if each.name >= first]
+            return sorted(call.session.granted.sees("topic", there)), []
+        seen, refused = [], []
+        async for name in in_turns(sorted(asked)):
+            refusal = call.session.refusal("describeTopic", "describe", name) if name >= first else None
+            if refusal is not None:
+                refused.append(_no_topic(name, NO_ID, kafka_error(refusal)))
+            elif name >= first:
+                seen.append(name)
+        return seen, refused
+
+    def _some_of(self, name: str, begin: int, end: int) -> tuple[dict[str, Any], bool]:
+        """Partitions of a topic, and whether there are more."""
+        try:
+            topic = self._log.topic(name)
+        except SiltlogError as error:
+            return _no_topic(name, NO_ID, _why_none(name, error)), False
+        told = self._topic(topic, begin, end)
+        for part in told["partitions"]:
+            # Who may lead next is every node: there is no list of some.
+            part |= {"eligible_leader_replicas": [], "last_known_elr": []}
+        return told, end < len(topic.partitions)
 
     async def describe_cluster(self, call: Call) -> Answer:
         asked = call.body["endpoint_type"]
@@ -144,12 +201,11 @@ class Described:
         try:
             return self._topic(self._log.topic(name))
         except SiltlogError as error:
-            if error.error_code != "unknown_topic":
-                return _no_topic(name, NO_ID, _untold(error))
-        if names.readable_topic_problem(name) is not None:
-            return _no_topic(name, NO_ID, KafkaError.INVALID_TOPIC_EXCEPTION)
+            none = _why_none(name, error)
+        if none != KafkaError.UNKNOWN_TOPIC_OR_PARTITION:
+            return _no_topic(name, NO_ID, none)
         if not call.body["allow_auto_topic_creation"] or self._auto_create is None or names.is_system_topic(name):
-            return _no_topic(name, NO_ID, KafkaError.UNKNOWN_TOPIC_OR_PARTITION)
+            return _no_topic(name, NO_ID, none)
         return await self._made(call, self._auto_create, name)
 
     async def _made(self, call: Call, auto_create: AutoCreate, name: str) -> dict[str, Any]:
@@ -170,7 +226,7 @@ class Described:
             code = KafkaError.INVALID_TOPIC_EXCEPTION if is_alike else KafkaError.LEADER_NOT_AVAILABLE
             return _no_topic(name, NO_ID, code)
 
-    def _topic(self, topic: TopicView) -> dict[str, Any]:
+    def _topic(self, topic: TopicView, begin: int = 0, end: int | None = None) -> dict[str, Any]:
         leader, replica = self._leaders.leader(topic.name), self._leaders.replica(topic.name)
         is_led = leader.node_id != NOBODY
         if is_led:
@@ -190,7 +246,7 @@ class Described:
                     "isr_nodes": [replica] if is_led else [],
                     "offline_replicas": [] if is_led else [replica],
                 }
-                for view in topic.partitions
+                for view in topic.partitions[begin:end]
             ],
         }
 
@@ -198,6 +254,14 @@ class Described:
 def _untold(error: SiltlogError) -> KafkaError:
     """The code for a topic that there is, and of which nothing can be told now: clients ask again."""
     return KafkaError.LEADER_NOT_AVAILABLE if error.error_code == "topic_unavailable" else kafka_error(error)
+
+
+def _why_none(name: str, error: SiltlogError) -> KafkaError:
+    """The code for a topic that was asked for by its name, and was not found."""
+    if error.error_code != "unknown_topic":
+        return _untold(error)
+    is_one = names.readable_topic_problem(name) is None
+    return KafkaError.UNKNOWN_TOPIC_OR_PARTITION if is_one else KafkaError.INVALID_TOPIC_EXCEPTION
 
 
 def _cluster_operations(call: Call) -> dict[str, int]:
