@@ -55,6 +55,8 @@ class Reader:
         self.topic = topic
         self.read: list[tuple[int, int]] = []
         """Partitions and offsets of records that are committed."""
+        self.unsure: list[tuple[int, int]] = []
+        """The same of records of which nobody has said whether they are: the answer was lost with its server."""
         self._pending: dict[int, list[int]] = {}
         self._asked: set[int] = set()
         """Partitions of which a commit is under way."""
@@ -121,7 +123,7 @@ class Reader:
         for at in (partition.partition for partition in partitions):
             if at in self._pending and self._commit(at, asynchronous=False):
                 self._settle(at, self._pending[at][-1] + 1)
-            self._pending.pop(at, None)
+            self.unsure += [(at, offset) for offset in self._pending.pop(at, ())]
 
 
 def _pass_over(error: ConsumerError) -> None:

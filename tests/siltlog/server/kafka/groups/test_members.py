@@ -184,7 +184,11 @@ def test_a_server_is_killed(tmp_path: Path, killed: str) -> None:
         server.kill()
         server.start()
         more(str(bootstrap), "t")
-        until(lambda: len(a.held()) == len(b.held()) == 2 and len({*a.read, *b.read}) == 2 * RECORDS, a, b)
+
+        def have_read() -> set[tuple[int, int]]:
+            return {record for reader in (a, b) for record in (*reader.read, *reader.unsure)}
+
+        until(lambda: len(a.held()) == len(b.held()) == 2 and len(have_read()) == 2 * RECORDS, a, b)
         for reader in (a, b):
             reader.consumer.close()
         offsets = Http(server.url).get("/v1/groups/g/offsets").json["offsets"]
