@@ -100,7 +100,8 @@ class Described:
             told, left = self._some_of(name, begin, begin + room)
             if told["error_code"] and not asked:
                 continue
-            told["topic_authorized_operations"] = operations(call.session.granted, "topic", name)
+            if not told["error_code"]:
+                told["topic_authorized_operations"] = operations(call.session.granted, "topic", name)
             topics.append(told)
             room -= len(told["partitions"])
             if left:

@@ -40,7 +40,7 @@ from siltlog.server.kafka.connection import LOGIN_BYTES_MAX
 from siltlog.testing import running_server
 
 HANDSHAKE, AUTHENTICATE = 17, 36
-LIST_GROUPS, INIT_PRODUCER_ID, DESCRIBE_LOG_DIRS, DESCRIBE_CLUSTER = 16, 22, 35, 60
+LIST_GROUPS, INIT_PRODUCER_ID, DESCRIBE_LOG_DIRS, DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS = 16, 22, 35, 60, 75
 
 
 @pytest.fixture(scope="module")
@@ -270,6 +270,7 @@ def test_a_key_that_is_revoked_is_told_nothing_whatever_it_asks(secured: Secured
         INIT_PRODUCER_ID: {"transactional_id": None},
         DESCRIBE_LOG_DIRS: {"topics": None},
         DESCRIBE_CLUSTER: {},
+        DESCRIBE_TOPIC_PARTITIONS: {"topics": []},
     }
     key_id, reader = secured.key("asks", ("producer", "allowed"))
     with ExitStack() as stack:

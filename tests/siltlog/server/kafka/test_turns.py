@@ -222,6 +222,12 @@ def each_published() -> dict[str, Any]:
             {"topics": many(topic_id=NO_ID), "allow_auto_topic_creation": False, **UNASKED},
             GONE_THROUGH,
         ),
+        (
+            Described(NOTHING, NOTHING, None, LEADERS, cluster_id="").topic_partitions,
+            0,
+            {"topics": many(), "response_partition_limit": 1, "cursor": None},
+            2 * GONE_THROUGH,
+        ),
         (CONFIGS.change, 1, {"resources": many("resource_name", resource_type=2, configs=[])}, CHANGED),
         (CONFIGS.replace, 1, {"resources": many("resource_name", resource_type=2, configs=[])}, CHANGED),
         (LEADING.elect, 0, {"topic_partitions": [{"topic": "absent", "partitions": range(COUNT)}]}, GONE_THROUGH),
@@ -229,7 +235,7 @@ def each_published() -> dict[str, Any]:
     ],
     ids=[
         *("offsets", "epochs", "coordinators", "commit", "records", "create", "delete", "grow"),
-        *("committed", "forgotten", "fetch", "publish", "settings", "metadata", "change", "replace"),
+        *("committed", "forgotten", "fetch", "publish", "settings", "metadata", "pages", "change", "replace"),
         *("elect", "move"),
     ],
 )
