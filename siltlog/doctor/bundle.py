@@ -21,6 +21,7 @@ from siltlog.infra.client.core import ConnectionFailed, json_request
 from siltlog.infra.client.credentials.authorized import open_transport
 from siltlog.infra.client.credentials.credentials import Credentials
 from siltlog.infra.client.endpoints import Endpoints
+from siltlog.infra.client.transport import Transport
 from siltlog.infra.clock import Clock, format_us
 from siltlog.infra.errors import ConfigError, SiltlogError
 from siltlog.infra.redaction import Redaction
@@ -80,20 +81,30 @@ def _packages() -> Iterable[tuple[str, str]]:
 
 
 def _of_server(url: str, clock: Clock, credentials: Credentials | None) -> dict[str, str]:
-    """Asks for each part by itself; what is not answered says why."""
-    found = {}
+    """Asks for each part by itself, of the first server that answers; what is not answered says why."""
+    found: dict[str, str] = {}
     endpoints = Endpoints(url)
     try:
         with closing(open_transport(endpoints, clock, credentials)) as transport:
             for name, path in ASKED.items():
-                try:
-                    reply = transport.send(endpoints.current, json_request("GET", path, accept="*/*"))
-                    found[name] = reply.body.decode("utf-8", "replace")
-                except (ConnectionFailed, SiltlogError) as error:
-                    found[name] = _json({"not_answered": str(error)})
+                found[name] = _answer(transport, endpoints, path)
     except SiltlogError as error:
         return {"server.json": _json({"not_answered": str(error)})}
     return found
+
+
+def _answer(transport: Transport, endpoints: Endpoints, path: str) -> str:
+    request, why = json_request("GET", path, accept="*/*"), ""
+    for _ in endpoints.urls:
+        url = endpoints.current
+        try:
+            return transport.send(url, request).body.decode("utf-8", "replace")
+        except ConnectionFailed as failed:
+            endpoints.failed(url, path)
+            why = str(failed)
+        except SiltlogError as error:
+            return _json({"not_answered": str(error)})
+    return _json({"not_answered": why})
 
 
 def _of_machine(settings: "ServerSettings") -> dict[str, str]:

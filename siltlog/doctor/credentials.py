@@ -57,9 +57,11 @@ def check_secrets(settings: "ServerSettings | None", url: str, credentials: Cred
             yield Finding("secrets", "wrong", f"{what}, {path}: {problem}", f"chmod 600 {path}")
 
 
-def check_certificate(endpoints: Endpoints, credentials: Credentials | None, clock: Clock) -> Iterator[Finding]:
-    """The certificate of the server that is in use. Raises ConnectionFailed."""
-    address = Address.of(endpoints.current)
+def check_certificate(
+    endpoints: Endpoints, url: str, credentials: Credentials | None, clock: Clock
+) -> Iterator[Finding]:
+    """The certificate of one of the servers. Raises ConnectionFailed."""
+    address = Address.of(url)
     if not address.is_tls:
         return
     tls = tls_of(endpoints, chosen(endpoints, credentials or Credentials(), found=True))

@@ -12,7 +12,7 @@ from siltlog.infra.client.core import ConnectionFailed
 from siltlog.infra.client.credentials.authorized import open_transport
 from siltlog.infra.client.credentials.credentials import Credentials
 from siltlog.infra.client.endpoints import Endpoints
-from siltlog.infra.client.transport import Caller
+from siltlog.infra.client.transport import Caller, Transport
 from siltlog.infra.clock import Clock, parse_us, stopwatch
 from siltlog.infra.errors import Forbidden, SiltlogError, Unauthenticated
 from siltlog.infra.store.costs import Requests, asked, month_of, stored_month
@@ -33,40 +33,64 @@ RUNS_LOOKED_AT = 10
 def check_server(
     settings: "ServerSettings | None", url: str, clock: Clock, credentials: Credentials | None = None
 ) -> Iterator[Finding]:
-    """The one at `url`; where none answers, whoever holds the data dir."""
+    """Those at `url`, which may name several: each that does not answer is a finding, and one that does is asked about
+    the rest. Where one is named alone and does not answer, the finding is whoever holds the data dir."""
     endpoints = Endpoints(url)
+    answering: list[str] = []
     try:
         with closing(open_transport(endpoints, clock, credentials)) as transport:
-            with stopwatch(clock) as seconds:
-                _, reasons, warnings, date = readiness(transport, endpoints.current)
-            apart = seconds_ahead(date, clock.now_us())
-            yield from check_certificate(endpoints, credentials, clock)
-            caller = Caller(endpoints, transport, clock, retry_timeout_ms=0)
-            schedule = caller.run(job_calls.schedule())
-            latest = _latest(caller)
-            cost = _cost(caller, clock)
-    except Unauthenticated as error:
-        yield Finding("server", "wrong", f"{url}: {error.detail}", "silt login, or export SILT_TOKEN_FILE=…")
-        return
-    except Forbidden as error:
-        yield Finding("server", "warning", f"{url}: {error.detail}", "ask for the right to describe the cluster")
-        return
+            for one in endpoints.urls:
+                try:
+                    findings = list(_server(transport, endpoints, one, credentials, clock))
+                except (ConnectionFailed, SiltlogError, ValueError) as error:
+                    yield _unasked(settings, one, error, alone=len(endpoints.urls) == 1)
+                    continue
+                yield from findings
+                answering.append(one)
+            if answering:
+                yield from _cluster(Caller(Endpoints(answering), transport, clock, retry_timeout_ms=0), clock)
     except (ConnectionFailed, SiltlogError, ValueError) as error:
-        if isinstance(error, ConnectionFailed) and error.error_code is not None:
-            yield Finding("server", "wrong", f"{url}: {error}", "silt health")
-        else:
-            yield _away(settings, url, error)
-        return
+        yield _unasked(settings, answering[0] if answering else url, error, alone=True)
+
+
+def _server(
+    transport: Transport, endpoints: Endpoints, url: str, credentials: Credentials | None, clock: Clock
+) -> Iterator[Finding]:
+    """What one server says of itself. Raises ConnectionFailed, SiltlogError or ValueError."""
+    with stopwatch(clock) as seconds:
+        _, reasons, warnings, date = readiness(transport, url)
+    apart = seconds_ahead(date, clock.now_us())
+    yield from check_certificate(endpoints, url, credentials, clock)
     yield _clocks(apart, url)
     yield from (Finding("server", "wrong", f"{url}: {reason}", "silt health") for reason in reasons)
     yield from (Finding("server", "warning", f"{url}: {warning}", "silt health") for warning in warnings)
     if not reasons and not warnings:
         yield Finding("server", "ok", f"{url} takes records; it answered in {seconds[0] * 1000:.0f} ms")
+
+
+def _cluster(caller: Caller, clock: Clock) -> Iterator[Finding]:
+    """What any server can tell: jobs, their schedule, costs. Raises ConnectionFailed, SiltlogError or ValueError."""
+    schedule = caller.run(job_calls.schedule())
+    latest = _latest(caller)
+    cost = _cost(caller, clock)
     if isinstance(latest, SiltlogError):
         yield Finding("jobs", "wrong", f"what they did cannot be told: {latest}", "silt jobs")
         latest = {}
     yield cost
     yield from _schedule(schedule, latest, clock.now_us())
+
+
+def _unasked(settings: "ServerSettings | None", url: str, error: Exception, *, alone: bool) -> Finding:
+    """Why a server was not asked, or did not say; `alone`: no other was named."""
+    if isinstance(error, Unauthenticated):
+        return Finding("server", "wrong", f"{url}: {error.detail}", "silt login, or export SILT_TOKEN_FILE=…")
+    if isinstance(error, Forbidden):
+        return Finding("server", "warning", f"{url}: {error.detail}", "ask for the right to describe the cluster")
+    if isinstance(error, ConnectionFailed) and error.error_code is not None:
+        return Finding("server", "wrong", f"{url}: {error}", "silt health")
+    if alone:
+        return _away(settings, url, error)
+    return Finding("server", "wrong", f"none answers at {url}: {error}", "silt serve, or leave it out of SILT_URL")
 
 
 def _cost(caller: Caller, clock: Clock) -> Finding:

@@ -2,17 +2,22 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from siltlog.cli.commands.topics import topic as topic_module
 from siltlog.cli.main import run
+from siltlog.doctor.server import check_server
 from siltlog.infra.client.core import Response
 from siltlog.infra.client.transport import HttpTransport
+from siltlog.infra.clock import SystemClock
+from siltlog.infra.settings.settings import ServerSettings
 from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
 
 Capture = pytest.CaptureFixture[str]
+GONE = "http://127.0.0.1:1"
 pytestmark = pytest.mark.usefixtures("server")
 
 
@@ -129,9 +134,34 @@ def test_mistakes_are_sentences(arguments: list[str], status: int, words: str, c
 
 def test_health(server: ServerProcess, capsys: Capture) -> None:
     assert run(["health", "--output", "json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"url": server.url, "ready": True, "reasons": [], "warnings": []}
+    told = {"url": server.url, "ready": True, "reasons": [], "warnings": []}
+    assert json.loads(capsys.readouterr().out) == {**told, "servers": [told]}
     assert run(["health", "--output", "value"]) == 0
     assert capsys.readouterr().out == "ready\n"
+
+
+def test_of_several_servers_one_that_is_ready_is_enough(server: ServerProcess, capsys: Capture) -> None:
+    several = ["health", "--url", f"{GONE},{server.url},{GONE}"]
+    assert run([*several, "--output", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["url"], told["ready"], told["reasons"]) == (server.url, True, [])
+    assert [(one["url"], one["ready"]) for one in told["servers"]] == [(GONE, False), (server.url, True), (GONE, False)]
+    assert all("is the server running?" in one["reasons"][0] for one in told["servers"] if not one["ready"])
+    assert run(several) == 0
+    said = capsys.readouterr().out
+    assert GONE in said and server.url in said
+    assert run(["health", "--url", f"{GONE},{GONE}"]) == 1
+    assert f"no server answers at {GONE}" in capsys.readouterr().err
+
+
+def test_doctor_goes_on_with_a_server_that_answers(server: ServerProcess, tmp_path: Path) -> None:
+    findings = list(check_server(ServerSettings(data_dir=tmp_path), f"{GONE},{server.url}", SystemClock()))
+    [away, there] = [found for found in findings if found.check == "server"]
+    assert (away.state, GONE in away.detail) == ("wrong", True)
+    assert (there.state, server.url in there.detail) == ("ok", True)
+    assert {"clock", "cost", "schedule"} <= {found.check for found in findings}
+    silent = list(check_server(None, f"{GONE},{GONE}", SystemClock()))
+    assert [(found.check, found.state) for found in silent] == [("server", "wrong")] * 2
 
 
 def test_a_server_that_cannot_acknowledge_says_why(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
