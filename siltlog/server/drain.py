@@ -11,6 +11,7 @@ from siltlog.infra.http.requests import BodyReader
 from siltlog.infra.telemetry import Logger
 from siltlog.ingest.flush.flusher import Flusher
 from siltlog.ingest.log.log import Log
+from siltlog.ingest.log.topic import TopicLog
 
 POLL_SECONDS = 0.01
 LINGER_SECONDS = 0.2
@@ -20,6 +21,18 @@ JOBS_PART = 0.5
 """Share of the time that jobs get: one that does not end must not keep the partitions from being released."""
 HURRIED = "told to hurry; the write-ahead log keeps what is not for the next start"
 UNFINISHED = "not everything is in the tables; the write-ahead log keeps what is not for the next start"
+
+
+class Acknowledged:
+    """Counts the records that are acknowledged since it was made, those of topics that are let go meanwhile too."""
+
+    def __init__(self, topics: Callable[[], Sequence[TopicLog]]) -> None:
+        self._topics = topics
+        self._before = {topic: topic.records_total for topic in topics()}
+
+    def records(self) -> int:
+        before = dict.fromkeys(self._topics(), 0) | self._before
+        return sum(topic.records_total - count for topic, count in before.items())
 
 
 class Drain:
@@ -56,7 +69,7 @@ class Drain:
         hurry."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        acked, refused = self._acked(), self._refused()
+        acked, refused = Acknowledged(self._log.topics), self._refused()
         jobs_end = None if self._stop_jobs is None else loop.create_task(asyncio.to_thread(self._stop_jobs))
         self._logger.info("draining", seconds_max=seconds_max)
         self._draining.begin(taking_runs=jobs_end is not None)
@@ -79,7 +92,7 @@ class Drain:
             # A failure of this server's own is no reason to keep quiet about it.
             finishing.result()
         told = {
-            "acknowledged_records": self._acked() - acked,
+            "acknowledged_records": acked.records(),
             "refused_requests": self._refused() - refused,
             "unanswered_requests": self._requests(),
             "unflushed_bytes": self._log.topic_logs.unflushed_bytes(),
@@ -110,9 +123,6 @@ class Drain:
     async def _flush(self) -> None:
         await self._log.group_commit.commit()
         await self._flusher.drain()
-
-    def _acked(self) -> int:
-        return sum(topic.records_total for topic in self._log.topics())
 
     def _refused(self) -> int:
         return self._refused_by_code.get("shutting_down", 0)
