@@ -23,8 +23,11 @@ SEGMENTS_MIN = 4
 
 
 def check_fit(settings: "ServerSettings") -> None:
-    """Raises ValueError with a sentence that names the settings that do not fit, and says why."""
-    _check_cluster(settings)
+    """Raises ValueError with a sentence that names the settings that do not fit, and says why.
+
+    What a server alone needs of its node is left to `check_node`: other commands read the same settings.
+    """
+    _check_shared(settings)
     _check_key(settings)
     _check_redis(settings)
     _check_metrics(settings)
@@ -35,7 +38,8 @@ def check_fit(settings: "ServerSettings") -> None:
     _check_timeouts(settings)
 
 
-def _check_cluster(settings: "ServerSettings") -> None:
+def check_node(settings: "ServerSettings") -> None:
+    """Raises ValueError where a server could not be a node of a cluster, or has settings that are for one."""
     if settings.heartbeat_ms * HEARTBEATS_A_LEASE_MIN > settings.lease_ms:
         raise ValueError(
             f"SILT_HEARTBEAT_MS is {settings.heartbeat_ms} and SILT_LEASE_MS {settings.lease_ms}: a lease has "
@@ -50,17 +54,12 @@ def _check_cluster(settings: "ServerSettings") -> None:
             )
         return
     lacking = {
-        "SILT_ROOT": (settings.root, "nodes share a root, and the data directory is of one node alone"),
         "SILT_ADVERTISE_URL": (settings.advertise_url, "the other nodes must know where to call this one"),
         "SILT_REDIS_URL": (settings.redis_url, "all nodes keep their groups in the same Redis, and none in its own"),
     }
     for name, (value, why) in lacking.items():
         if not value:
             raise ValueError(f"SILT_CLUSTER is on, and {name} is not set: {why}")
-    if settings.auth != OFF and not settings.secret_file:
-        raise ValueError(
-            "SILT_CLUSTER and SILT_AUTH are on, and SILT_SECRET_FILE is not set: all nodes need the same secret"
-        )
     if settings.tls_cert and not settings.advertise_url.startswith("https:"):
         raise ValueError(
             f"SILT_TLS_CERT is set, and SILT_ADVERTISE_URL is {settings.advertise_url}: what speaks TLS is called by "
@@ -68,6 +67,21 @@ def _check_cluster(settings: "ServerSettings") -> None:
         )
     if settings.node_id.startswith("."):
         raise ValueError(f"SILT_NODE_ID is {settings.node_id!r}: in a cluster the name of a node begins with no dot")
+
+
+def _check_shared(settings: "ServerSettings") -> None:
+    """What every command goes by, that of the root and of the secret, is never guessed where nodes share them."""
+    if settings.cluster == OFF:
+        return
+    if not settings.root:
+        raise ValueError(
+            "SILT_CLUSTER is on, and SILT_ROOT is not set: nodes share a root, and the data directory is of one node "
+            "alone"
+        )
+    if settings.auth != OFF and not settings.secret_file:
+        raise ValueError(
+            "SILT_CLUSTER and SILT_AUTH are on, and SILT_SECRET_FILE is not set: all nodes need the same secret"
+        )
 
 
 def _check_key(settings: "ServerSettings") -> None:

@@ -21,6 +21,7 @@ from siltlog.infra.redaction import HIDDEN, without_password
 from siltlog.infra.security.secret_file import open_to_others, read_secret
 from siltlog.infra.settings.changed import changed_path, read_changed
 from siltlog.infra.settings.environment import is_link, misspelt
+from siltlog.infra.settings.fit import check_node
 from siltlog.infra.settings.settings import SCHEDULE_PREFIX, SECRETS, ServerSettings
 from siltlog.infra.settings.suggestion import nearest
 
@@ -78,11 +79,11 @@ class LoadedSettings:
 
     def with_changed(self, changed: Mapping[str, Any]) -> "LoadedSettings":
         """The settings with `changed` in place of what settings.toml said; nothing is read. Raises ConfigError."""
-        return _settled(replace(self.layers, changed=changed), self._secrets, [])
+        return _of_server(_settled(replace(self.layers, changed=changed), self._secrets, []))
 
     def read_again(self) -> "LoadedSettings":
         """Reads all sources again, with the same flags. Raises ConfigError."""
-        return load(dict(self.layers.flag))
+        return load_server(dict(self.layers.flag))
 
     def place(self, name: str) -> str:
         """Where a setting was set, as whoever set it knows it: a variable, a flag, a file; empty where nobody did."""
@@ -109,6 +110,20 @@ def load(flags: dict[str, Any] | None = None) -> LoadedSettings:
         values, sources = layers.values()
     secrets, problems = _read_secrets(values, sources, path)
     return _settled(layers, secrets, wrong + problems)
+
+
+def load_server(flags: dict[str, Any] | None = None) -> LoadedSettings:
+    """Reads every source for a server that starts or runs. Raises ConfigError as `load` does, and where nodes that
+    share a root would lack what they need of each other."""
+    return _of_server(load(flags))
+
+
+def _of_server(loaded: LoadedSettings) -> LoadedSettings:
+    try:
+        check_node(loaded.settings)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    return loaded
 
 
 def _settled(layers: Layers, secrets: Mapping[str, str], wrong: list[str]) -> LoadedSettings:
@@ -253,6 +268,6 @@ def _label(name: str, sources: Mapping[str, Source]) -> str:
 
 
 def checked(values: Mapping[str, Any]) -> ServerSettings:
-    """The settings of these values alone, as a file would have them. Raises ConfigError."""
+    """The settings of a server of these values alone, as a file would have them. Raises ConfigError."""
     nothing = Layers({}, {}, {}, {}, config_path())
-    return _settled(replace(nothing, file=values), {}, []).settings
+    return _of_server(_settled(replace(nothing, file=values), {}, [])).settings

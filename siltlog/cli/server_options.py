@@ -25,16 +25,17 @@ class ServerCommand(click.Command):
         return [*own[:-1], *_settings_as_options(), own[-1]]  # --help stays the last
 
 
-def take_settings(values: dict[str, Any], extra: Extra = "server") -> "LoadedSettings":
+def take_settings(values: dict[str, Any], extra: Extra = "server", *, serves: bool = False) -> "LoadedSettings":
     """Reads the settings of every source, flags included; what is wrong with one is a usage error (exit 2).
 
-    `extra` has all that the command needs, of which settings are the first.
+    `extra` has all that the command needs, of which settings are the first. `serves`: they are for a server, which may
+    be a node of a cluster.
     """
     with needs(extra, command_said()):
         from siltlog.infra.settings import loading
     flags = {name.removeprefix(_PREFIX): value for name, value in values.items() if name.startswith(_PREFIX)}
     try:
-        return loading.load(flags)
+        return loading.load_server(flags) if serves else loading.load(flags)
     except ConfigError as error:
         raise click.UsageError(error.detail, ctx=click.get_current_context(silent=True)) from None
 

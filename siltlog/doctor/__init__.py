@@ -42,7 +42,12 @@ def examine(
 def _own_server(settings: "ServerSettings", clock: Clock) -> Iterator[Finding]:
     from siltlog.doctor.services import coordinator, identity_provider, object_store
     from siltlog.doctor.spark import check_spark
+    from siltlog.infra.settings.fit import check_node
 
+    try:
+        check_node(settings)
+    except ValueError as error:
+        yield Finding("settings", "wrong", str(error), "silt config check")
     yield from data_dir(settings, clock)
     yield open_files(settings)
     if settings.kafka_listen:

@@ -2,6 +2,7 @@
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from siltlog.infra.security.callers.certificate_rules import read_rules
 from siltlog.infra.settings.fit import OF_CLUSTERS, OIDC, SEGMENT_BYTES_MIN, SEGMENTS_MIN
 from siltlog.infra.settings.loading import (
     LoadedSettings,
+    checked,
     environment_of_programs,
     environment_with,
     load,
+    load_server,
     not_for_programs,
     shown,
     variable,
@@ -649,9 +652,24 @@ def test_a_job_is_given_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_what_a_cluster_needs_is_asked_for(change: dict[str, Any], words: str) -> None:
     given = {"cluster": "on", **CLUSTER}
-    assert load(given).settings.cluster == "on"
+    loaded = load_server(given)
+    assert loaded.settings.cluster == "on"
     with pytest.raises(ConfigError, match=re.escape(words)):
-        load(given | change)
+        load_server(given | change)
+    assert checked(given).cluster == "on"
+    with pytest.raises(ConfigError):
+        checked(given | change)
+    with pytest.raises(ConfigError):
+        LoadedSettings(loaded.settings, loaded.sources, replace(loaded.layers, flag=given | change), {}).read_again()
+
+
+def test_what_a_node_alone_needs_is_asked_of_no_other_command() -> None:
+    """But for the root and the secret, which are never guessed."""
+    assert load({"cluster": "on", "root": CLUSTER["root"]}).settings.cluster == "on"
+    assert load({"cluster": "off", "zone": "a"}).settings.zone == "a"
+    for lacking in ({"cluster": "on"}, {"cluster": "on", "root": CLUSTER["root"], "auth": "on"}):
+        with pytest.raises(ConfigError, match="is not set"):
+            load(lacking)
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def check(session: Session) -> int:
     """Check the settings and the data directory; exit status 3 when something is wrong."""
     problems: list[str] = []
     try:
-        settings = take_settings({}).settings
+        settings = take_settings({}, serves=True).settings
     except click.UsageError as error:
         problems.append(error.format_message())
     else:

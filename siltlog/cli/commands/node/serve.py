@@ -27,7 +27,7 @@ def serve(take_over: bool, accept_loss: bool, **settings: Any) -> int:
 
     Prints `listening on URL` once it can acknowledge. SIGTERM or Ctrl-C: it finishes what it took, flushes, and ends.
     """
-    loaded = take_settings(settings)
+    loaded = take_settings(settings, serves=True)
     no_core_dumps()
     keep_freed_memory()
     hide_pandas()

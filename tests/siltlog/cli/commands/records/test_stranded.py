@@ -106,6 +106,19 @@ def test_what_there_is_is_listed_without_a_server(
     assert "FIRST OFFSET" in capsys.readouterr().out
 
 
+def test_what_a_node_is_called_by_is_needed_by_nodes_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setenv("SILT_CLUSTER", "on")
+    monkeypatch.setenv("SILT_ROOT", tmp_path.as_uri())
+    monkeypatch.setenv("SILT_REDIS_URL", "redis://127.0.0.1:1")
+    assert json_of(capsys, "stranded", "list")["stranded"] == []
+    assert run(["config", "check"]) == 3
+    assert "SILT_ADVERTISE_URL is not set" in capsys.readouterr().out
+    assert run(["serve"]) == 2
+    assert "SILT_ADVERTISE_URL is not set" in capsys.readouterr().err
+
+
 def test_each_record_is_published_once_though_it_is_killed_and_repeated(
     topic: str, server: ServerProcess, tmp_path: Path, capsys: Capture
 ) -> None:
