@@ -121,6 +121,11 @@ EVENTS: tuple[LogEvent, ...] = (
         "counts, and every other node needs it (SILT_SECRET_FILE)",
         "keep a copy of the file that `path` names",
     ),
+    LogEvent(
+        "access_unadministered",
+        "nobody administers access: there is no key with the role admin that counts, and no other administrator",
+        "`silt access key create NAME --role admin` as the user of the server, on its machine",
+    ),
     LogEvent("access_followed", "the access document is followed again"),
     LogEvent("access_stale", "the access document cannot be looked at; the last one holds", _STORE),
     LogEvent("access_unwatched", "following the access document failed", _DEFECT),

@@ -50,10 +50,12 @@ class Version(msgspec.Struct):
     version: Annotated[int, Meta(ge=0, description="Of the access document that has it")]
 
 
-class Held(msgspec.Struct):
-    """The key counts no more on this node; on others once the object store answers."""
+class Revoked(msgspec.Struct):
+    """The key counts no more on this node; on others too, or once the object store answers."""
 
     id: Id
+    everywhere: Annotated[bool, Meta(description="Whether it counts no more on other nodes either")]
+    warnings: Annotated[list[str], Meta(description="What follows of it, such as that no administrator is left")]
 
 
 class GrantedRole(msgspec.Struct):

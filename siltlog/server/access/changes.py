@@ -18,6 +18,10 @@ KEYS_MAX = 10_000
 PARTS_MAX = 10_000
 """Each part may have so many: every node reads the whole document at each change."""
 KEY_NAME_CHARS_MAX = 64
+NO_ADMINISTRATOR = (
+    "no administrator is left: `silt access key create NAME --role admin` makes one, as the user of the server, on its "
+    "machine"
+)
 
 
 def checked_name(name: str) -> str:
@@ -122,11 +126,25 @@ def binding_id(name: str, role: Role, prefix: str) -> str:
 
 def administrators(document: AccessDocument, now_us: int) -> set[str]:
     """Lists the principals who administer everything, and may; of keys those that somebody can have."""
+    return _who_may(document, Policy(document.entries, document.bindings).admins(), now_us)
+
+
+def without_administrator(document: AccessDocument, revoked: Collection[str], now_us: int) -> str:
+    """A sentence where nobody, by a role or an entry, may change who may do what, once the keys with these ids count no
+    more; else empty."""
+    kept = {key_id: key for key_id, key in document.keys.items() if key_id not in revoked}
+    left = msgspec.structs.replace(document, keys=kept)
+    by_entries = {entry.principal for entry in left.entries.values() if "admin" in entry.operations}
+    candidates = by_entries | Policy(left.entries, left.bindings).admins()
+    return "" if _who_may(left, candidates, now_us) else NO_ADMINISTRATOR
+
+
+def _who_may(document: AccessDocument, principals: Iterable[str], now_us: int) -> set[str]:
     policy = Policy(document.entries, document.bindings)
     named = {KEY_PREFIX + key.name for key in document.keys.values() if not _has_expired(key, now_us)}
     return {
         principal
-        for principal in policy.admins()
+        for principal in principals
         if (principal in named or not principal.startswith(KEY_PREFIX))
         and policy.decide(Subject(principal), "admin", "cluster", "cluster").allowed
     }

@@ -109,9 +109,13 @@ class KeysHttp:
         "Revoke an API key",
         "It counts no more on this node at once, and on others within seconds. With the last key of a name goes what "
         "that was given; what denies it something, or bounds it, stays. While the object store is away that is "
-        "kept here and written later: 202.",
+        "kept here and written later: 202. Where no administrator is left, the answer says so: 200 instead of 204.",
         access=ADMIN,
-        replies={**NO_CONTENT, 202: json_answer("Revoked here; elsewhere later.", answers.Held)},
+        replies={
+            **NO_CONTENT,
+            200: json_answer("Revoked, with what follows.", answers.Revoked),
+            202: json_answer("Revoked here; elsewhere later.", answers.Revoked),
+        },
         parameters=(_KEY,),
         errors=("auth_off", "unknown_key"),
         changes="revokes",
@@ -122,7 +126,11 @@ class KeysHttp:
         if key_id not in security.book.document.keys and not security.book.warnings():
             raise changes.unknown_key(key_id)
         written = await asyncio.shield(security.book.revoke(key_id))
-        return Response(status_code=204) if written else json_reply(answers.Held(key_id), 202)
+        told = changes.without_administrator(security.book.document, [key_id], self._clock.now_us())
+        warnings = [told] if told else []
+        if written and not warnings:
+            return Response(status_code=204)
+        return json_reply(answers.Revoked(key_id, written, warnings), 200 if written else 202)
 
 
 def _expiry(given: str | int | None, now_us: int) -> int | None:

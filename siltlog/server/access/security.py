@@ -19,6 +19,7 @@ from siltlog.infra.security.grant import Caller, Identity
 from siltlog.infra.security.secret import PURPOSE_ACCESS, PURPOSE_KEYS, Secret, make_secret, read_secret
 from siltlog.infra.telemetry import Logger
 from siltlog.server.access.book import AccessBook, Tell
+from siltlog.server.access.changes import without_administrator
 from siltlog.server.access.ended import Ended, SessionEnds
 from siltlog.server.access.held import HeldRevocations
 from siltlog.server.access.trust import check_unused, open_trust
@@ -68,6 +69,10 @@ async def open_security(node: Node, tell: Tell, tell_ended: Callable[[Ended], No
         node.logger,
     )
     await asyncio.to_thread(documents.open)
+    if without_administrator(documents.current.document, (), node.clock.now_us()):
+        node.logger.warning(
+            "nobody administers access: there is no key with the role admin that counts, and no other administrator"
+        )
     keys = ApiKeys(secret.key(PURPOSE_KEYS), node.clock)
     trust = open_trust(settings, lambda: book.access.look_again(), node.clock, node.logger)
     provider = trust.provider

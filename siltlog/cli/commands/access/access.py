@@ -21,6 +21,7 @@ RIGHTS = ("read", "write", "create", "alter", "delete", "describe", "admin")
 _PATH = "/v1/access"
 _NO_NAME = re.compile(r"[^a-zA-Z0-9._-]+")
 _ID_CHARS_MAX = 196
+_HELD, _NOTHING_TO_SAY = 202, 204
 
 
 class Duration(click.ParamType[int]):
@@ -141,10 +142,12 @@ def rotate(session: Session, key_id: str, overlap: int) -> None:
 @pass_session
 def revoke(session: Session, key_id: str) -> None:
     """Have a key count no more, at once."""
-    everywhere = session.call(_revoked(f"{_PATH}/keys/{quote(key_id, safe='')}"))
+    everywhere, warnings = session.call(_revoked(f"{_PATH}/keys/{quote(key_id, safe='')}"))
     if not everywhere:
         session.output.note("Revoked on this node; elsewhere once the object store answers.")
-    document = {"id": key_id, "revoked": True, "everywhere": everywhere}
+    for warning in warnings:
+        session.output.note(warning)
+    document = {"id": key_id, "revoked": True, "everywhere": everywhere, "warnings": warnings}
     session.output.document(document, value=[key_id], tables=[pairs({"revoked": key_id})])
 
 
@@ -288,10 +291,10 @@ def _once(method: str, path: str, wanted: Document) -> Call[Document]:
     return document
 
 
-def _revoked(path: str) -> Call[bool]:
-    """Whether it holds on every node by now."""
+def _revoked(path: str) -> Call[tuple[bool, list[str]]]:
+    """Whether it holds on every node by now, and what follows of it."""
     reply = yield json_request("DELETE", path)
-    return reply.status == 204
+    return reply.status != _HELD, [] if reply.status == _NOTHING_TO_SAY else reply.json().get("warnings", [])
 
 
 def _name_of(*parts: str) -> str:

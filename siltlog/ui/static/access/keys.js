@@ -161,8 +161,10 @@ function Revoking({ of, document, again, close, tell }) {
   const last = document.keys.filter((/** @type {any} */ key) => key.name === of.name).length === 1;
   const path = [...PATH, of.id];
   const revoke = useAct(async () => {
-    const held = await call("DELETE", path);
-    tell(held === null ? `The key silt_${of.id}… of ${of.name} counts no more.` : `The key silt_${of.id}… counts no more on this node; on others once the object store answers.`);
+    const told = await call("DELETE", path);
+    const everywhere = told === null || told.everywhere;
+    const said = everywhere ? `The key silt_${of.id}… of ${of.name} counts no more.` : `The key silt_${of.id}… counts no more on this node; on others once the object store answers.`;
+    tell([said, ...(told?.warnings ?? [])].join(" "));
     close();
     again();
   });

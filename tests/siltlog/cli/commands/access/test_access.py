@@ -46,10 +46,34 @@ def test_a_key_from_its_making_to_its_end(capsys: Capture, secured: Secured) -> 
     rotated = said(capsys, "key", "rotate", listed["etl"]["id"], "--overlap", "0s")
     assert [As(secured.server.url, each).get("/v1/cluster").status for each in (token, rotated["key"])] == [401, 200]
     revoked = said(capsys, "key", "revoke", rotated["id"])
-    assert revoked == {"id": rotated["id"], "revoked": True, "everywhere": True}
+    assert revoked == {"id": rotated["id"], "revoked": True, "everywhere": True, "warnings": []}
     assert As(secured.server.url, rotated["key"]).get("/v1/cluster").status == 401
     assert run(["access", "key", "revoke", "absent"]) == 1
     assert "absent" in capsys.readouterr().err
+
+
+def test_whoever_revokes_the_key_of_the_last_administrator_hears_of_it(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remedy = "silt access key create NAME --role admin"
+    with secured_server(data_dir=str(tmp_path / "data")) as fresh:
+        monkeypatch.setenv("SILT_URL", fresh.server.url)
+        monkeypatch.setenv("SILT_TOKEN", str(fresh.admin.token))
+        [first] = said(capsys, "key", "list")["keys"]
+        second, _ = fresh.key("other", ("admin", ""))
+        assert said(capsys, "key", "revoke", second)["warnings"] == []
+        assert "nobody administers access" not in fresh.server.log_path.read_text()
+        [warning] = said(capsys, "key", "revoke", first["id"])["warnings"]
+        assert "no administrator is left" in warning and remedy in warning
+        # What it says is so.
+        monkeypatch.delenv("SILT_TOKEN")
+        monkeypatch.setenv("SILT_URL", f"unix:{tmp_path}/data/silt.sock")
+        made = said(capsys, "key", "create", "again", "--role", "admin")
+        assert As(fresh.server.url, made["key"]).get("/v1/access").status == 200
+        assert run(["access", "key", "revoke", made["id"]]) == 0
+        assert "no administrator is left" in " ".join(capsys.readouterr().err.split())
+        fresh.server.restart()
+        assert "nobody administers access" in fresh.server.log_path.read_text()
 
 
 def test_a_key_is_shown_once_with_a_word_about_that(capsys: Capture) -> None:
