@@ -1,5 +1,6 @@
 """Values that all rooms share: bounds of a partition, offsets and lags from its end, new records, stored offsets."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -20,12 +21,22 @@ class Bounds(NamedTuple):
 class Lag(msgspec.Struct, frozen=True, gc=False):
     """How far behind a reader or a group is.
 
-    `records` counts offsets from the position to the end; fewer records may be there, because offsets have gaps.
+    `records` counts offsets from the position to the end, but for those that were jumped; fewer records may be there,
+    because compaction leaves gaps.
     `seconds` is the age of the next record to read; 0 when there is none.
     """
 
     records: int
     seconds: float
+
+
+def records_between(start: int, end: int, gaps: Iterable[tuple[int, int]]) -> int:
+    """Counts the offsets of [start, end) that are in none of the `gaps` [from, to), which were jumped.
+
+    There may be fewer records, where compaction removed some.
+    """
+    jumped = sum(max(min(end, after) - max(start, first), 0) for first, after in gaps)
+    return max(end - start, 0) - jumped
 
 
 def counted(offset: int, end: int) -> int:

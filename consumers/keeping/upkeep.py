@@ -13,7 +13,7 @@ from siltlog.consumers.keeping.snapshots import OffsetSnapshots, is_strange
 from siltlog.consumers.reading.view import Key, LogView, PartitionView, TopicView
 from siltlog.infra.clock import MICROS_PER_SECOND, Clock
 from siltlog.infra.errors import SiltlogError, Unavailable
-from siltlog.infra.records import Lag
+from siltlog.infra.records import Lag, records_between
 from siltlog.infra.redis.keys import group_key
 
 if TYPE_CHECKING:
@@ -39,9 +39,12 @@ async def lag_of(topic: TopicView, view: PartitionView, offset: int, now_us: int
     at = max(offset, bounds.log_start_offset)
     if at >= bounds.high_watermark:
         return Lag(0, 0.0)
+    records = records_between(at, bounds.high_watermark, topic.snapshot.gaps(view.partition))
+    if not records:
+        return Lag(0, 0.0)
     timestamp_us = await _timestamp_us(topic, view, at, bounds.high_watermark)
     age_us = max(0, now_us - timestamp_us) if timestamp_us is not None else 0
-    return Lag(bounds.high_watermark - at, age_us / MICROS_PER_SECOND)
+    return Lag(records, age_us / MICROS_PER_SECOND)
 
 
 async def _timestamp_us(topic: TopicView, view: PartitionView, offset: int, end: int) -> int | None:

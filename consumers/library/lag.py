@@ -23,7 +23,7 @@ def lag_of(
         for at, state in positions.states.items():
             if at.topic == topic and at.partition in found:
                 state.bounds = found[at.partition][0]
-                behind[at] = max(0, topics.end(state.bounds) - readable(state, state.handed_out))
+                behind[at] = topics.behind(at, readable(state, state.handed_out), state.bounds)
     late = [positions.states[at] for at in behind if behind[at]]
     moments = {state.at: positions.next_timestamp_us(state) for state in late}
     moments |= yield from _ask_for_moments([state for state in late if moments[state.at] is None], topics, isolation)

@@ -45,6 +45,10 @@ class PartitionOffset(PartitionBounds):
         Whole | UnsetType,
         Meta(description="With `timestamp`: the lowest offset at or after it, else the high watermark"),
     ] = UNSET
+    gaps: Annotated[
+        list[tuple[int, int]] | UnsetType,
+        Meta(description="Offsets [from, to) that were jumped, and that no record has; left out where there are none"),
+    ] = UNSET
 
 
 class TopicOffsets(msgspec.Struct):

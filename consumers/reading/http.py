@@ -371,7 +371,9 @@ class ReadsHttp:
         timestamp_us = query.time_us("timestamp")
         partitions: list[dict[str, Any]] = []
         for view in topic.partitions:
-            entry = {"partition": view.partition, **view.bounds()._asdict()}
+            entry: dict[str, Any] = {"partition": view.partition, **view.bounds()._asdict()}
+            if gaps := topic.snapshot.gaps(view.partition):
+                entry["gaps"] = gaps
             if timestamp_us is not None:
                 entry["offset"] = await self._fetcher.lookup.offset_at(topic, view, timestamp_us)
             partitions.append(entry)

@@ -148,7 +148,9 @@ GROUP_REBALANCES = Metric(
 )
 GROUP_EVICTIONS = Metric("silt_group_evictions_total", "Members that were expired or fenced, by why", ("reason",))
 GROUP_COMMITS = Metric("silt_group_commits_total", "Calls that commit offsets of a group", ("outcome",))
-GROUP_LAG_RECORDS = Metric("silt_group_lag_records", "Records a group is behind", ("group", "topic", "partition"))
+GROUP_LAG_RECORDS = Metric(
+    "silt_group_lag_records", "Records a group is behind, at most", ("group", "topic", "partition")
+)
 GROUP_LAG_SECONDS = Metric(
     "silt_group_lag_seconds", "Age of the first record that a group has not read", ("group", "topic", "partition")
 )

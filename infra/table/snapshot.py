@@ -97,8 +97,8 @@ class TableSnapshot:
 
     def gaps(self, partition: int) -> list[tuple[int, int]]:
         """Ranges of offsets [from, to) that were jumped and name no record."""
-        text = self.properties.get(f"{delta_names.PROPERTY_GAPS_PREFIX}{partition}", "[]")
-        return [(start, end) for start, end in json.loads(text)]
+        text = self.properties.get(f"{delta_names.PROPERTY_GAPS_PREFIX}{partition}")
+        return [] if text is None else [(start, end) for start, end in json.loads(text)]
 
     def shipped(self, partition: int) -> int:
         """The epoch under which nothing is acknowledged that is in neither a journal nor the table; 0 without one."""

@@ -39,7 +39,8 @@ class DescribedPartition(PartitionBounds):
 
 
 class Topic(msgspec.Struct):
-    """`records` is an upper bound where compaction left gaps; `bytes` and `files` are those of the Delta table."""
+    """`records` leaves out what was jumped, and is an upper bound where compaction left gaps; `bytes` and `files` are
+    those of the Delta table."""
 
     name: str
     topic_id: Annotated[str, Meta(description="New after delete and create")]

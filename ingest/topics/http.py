@@ -33,7 +33,7 @@ from siltlog.infra.http.query import Query
 from siltlog.infra.http.requests import body_of, decode, json_reply
 from siltlog.infra.listing.ranking import NAME as BY
 from siltlog.infra.listing.ranking import ORDERS, TOPIC_SORTS, Ranking, by_name, ranking_of
-from siltlog.infra.records import Bounds
+from siltlog.infra.records import Bounds, records_between
 from siltlog.infra.security.grant import grant_of
 from siltlog.infra.settings.topic_config import PARTITIONS_MAX, SETTINGS, Setting, TopicConfig
 from siltlog.infra.store.store import ObjectStore
@@ -348,9 +348,10 @@ class TopicsHttp:
         return document
 
     def _document(self, topic: SeenTopic) -> dict[str, Any]:
-        """`records` counts offsets, so it is an upper bound where compaction or a jump left gaps."""
+        """`records` counts offsets that were not jumped, so it is an upper bound where compaction left gaps."""
         files = topic.snapshot.files.values()
         bounds = [(log.partition, log.bounds()) for log in topic.partitions]
+        gaps = topic.snapshot.gaps
         return {
             "name": topic.name,
             "topic_id": topic.topic_id,
@@ -358,7 +359,7 @@ class TopicsHttp:
             "created_at": format_us(topic.created_us),
             "table_uri": self._seen().store.uri(names.topic_path(topic.name)),
             "config": topic.config.describe(),
-            "records": sum(b.high_watermark - b.log_start_offset for _, b in bounds),
+            "records": sum(records_between(b.log_start_offset, b.high_watermark, gaps(at)) for at, b in bounds),
             "bytes": sum(file.size_bytes for file in files),
             "files": len(files),
             "offsets": [{"partition": partition, **b._asdict()} for partition, b in bounds],

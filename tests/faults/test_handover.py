@@ -9,7 +9,9 @@ import pytest
 from evidence import check, read_api, read_table
 from failure_rig import NEVER_FLUSHED, StartServer, refused, set_aside
 from publishers import Ledger, Wire, start_publishers
+from push_rig import tailing
 
+from siltlog import Consumer, TopicPartition
 from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import ConfigError
@@ -135,6 +137,45 @@ def test_taking_over_twice_jumps_twice(make_server: StartServer) -> None:
     offsets = [row.offset for row in read_api(Wire(last.url), "logs", 1)]
     assert offsets == [0, 1, JUMP, JUMP + 1, 2 * JUMP, 2 * JUMP + 1]
     assert publish(Wire(last.url), "logs", ["z"]) == 2 * JUMP + 2
+
+
+def test_offsets_that_were_jumped_are_no_records_that_somebody_is_behind(make_server: StartServer) -> None:
+    first = make_server("one")
+    first.start()
+    wire = Wire(first.url)
+    wire.create("logs", 1)
+    assert wire.call("POST", TABLE, records(0, 3), **PRODUCER).status == 200
+    first.kill()
+    second = make_server("two", root=first.root, groups=True)
+    second.start("--take-over")
+    wire = Wire(second.url)
+    place = TopicPartition("logs", 0)
+
+    def counted(offset: int) -> tuple[int, int, int]:
+        """The records of the topic, and of those that a group and a consumer at the offset are behind."""
+        commit = {"offsets": [{"topic": "logs", "partition": 0, "offset": offset}]}
+        assert wire.call("PUT", "/v1/groups/g/offsets", commit).status == 204
+        [progress] = wire.call("GET", "/v1/groups/g").document["partitions"]
+        with Consumer(second.url, assign=[place]) as consumer:
+            consumer.seek(place.topic, place.partition, offset)
+            lag = consumer.lag()[place]
+        assert (lag.records == 0) is (progress["lag"] == 0) is (lag.seconds == 0.0) is (progress["lag_seconds"] == 0.0)
+        return wire.call("GET", "/v1/topics/logs").document["records"], progress["lag"], lag.records
+
+    assert (counted(1), counted(3)) == ((3, 2, 2), (3, 0, 0))
+    assert publish(wire, "logs", ["x", "y"]) == JUMP
+    assert (counted(1), counted(3), counted(JUMP + 1)) == ((5, 4, 4), (5, 2, 2), (5, 1, 1))
+    shown: dict[str, object] = {}
+    with tailing(second.url, "/v1/events?kinds=topics,groups") as stream:
+        while len(shown) < 2:
+            told = stream.next()
+            assert told is not None
+            data = told.data or {}
+            shown |= {row["name"]: row["records"] for row in data.get("topics", ()) if row["name"] == "logs"}
+            shown |= {row["group"]: row["lag"] for row in data.get("groups", ()) if row["lag"]}
+    assert shown == {"logs": 5, "g": 1}
+    [offsets] = wire.call("GET", "/v1/topics/logs/offsets").document["partitions"]
+    assert (offsets["high_watermark"], offsets["gaps"]) == (JUMP + 2, [[3, JUMP]])
 
 
 @pytest.mark.rule("T3")

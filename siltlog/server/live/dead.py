@@ -4,6 +4,7 @@ from siltlog.consumers.reading.lookup import Lookup
 from siltlog.infra import names
 from siltlog.infra.clock import MICROS_PER_SECOND, Clock
 from siltlog.infra.errors import SiltlogError
+from siltlog.infra.records import records_between
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
 
@@ -41,7 +42,8 @@ class DeadLetterCounts:
             if bounds.high_watermark == bounds.log_start_offset:
                 continue
             try:
-                count += bounds.high_watermark - await self._lookup.offset_at(topic, log, since_us)
+                first = await self._lookup.offset_at(topic, log, since_us)
             except SiltlogError:
                 continue  # what cannot be read now is counted at the next look
+            count += records_between(first, bounds.high_watermark, topic.snapshot.gaps(log.partition))
         return count

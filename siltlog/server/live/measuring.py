@@ -15,7 +15,7 @@ from siltlog.infra.limits import COMPACTED_FILE_BYTES_MIN
 from siltlog.infra.metrics import catalogue
 from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.node import Node
-from siltlog.infra.records import Lag
+from siltlog.infra.records import Lag, records_between
 from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
@@ -188,13 +188,14 @@ class Measuring:
 
     def _topic(self, topic: TopicLog, totals: _Totals, before: _Totals | None) -> TopicPart:
         rates = _rates(topic.name, totals, before)
-        bounds = [log.bounds() for log in list(topic.partitions)]
+        bounds = [(log.partition, log.bounds()) for log in list(topic.partitions)]
+        gaps = topic.snapshot.gaps
         since = [at for log in list(topic.partitions) if (at := log.head.oldest_unflushed_seconds) is not None]
         table = self._table(topic)
         return TopicPart(
             topic.name,
             len(bounds),
-            sum(one.high_watermark - one.log_start_offset for one in bounds),
+            sum(records_between(one.log_start_offset, one.high_watermark, gaps(at)) for at, one in bounds),
             table.bytes,
             table.files,
             table.small,
@@ -221,7 +222,8 @@ class Measuring:
             topic = self._log.topic_logs.get(key.topic)
             if topic is not None and topic.topic_id == key.topic_id and key.partition < len(topic.partitions):
                 bounds = topic.partitions[key.partition].bounds()
-                records = bounds.high_watermark - max(min(entry.offset, bounds.high_watermark), bounds.log_start_offset)
+                gaps = topic.snapshot.gaps(key.partition)
+                records = records_between(max(entry.offset, bounds.log_start_offset), bounds.high_watermark, gaps)
             elif lag is None:
                 continue
             yield LagPart(group, key.topic, records, seconds if records else 0.0, entry.committed_ms)
