@@ -22,9 +22,10 @@ def name_problem(name: str) -> str | None:
     if name in (".", ".."):
         return f"the name {name!r} is reserved by file systems"
     if not NAME_PATTERN.fullmatch(name):
+        too_many = f"; it has {len(name)}" if len(name) > NAME_CHARS_MAX else ""
         return (
             f"the name {name[:80]!r} must have 1 to {NAME_CHARS_MAX} characters out of "
-            "letters, digits, '.', '_' and '-'"
+            f"letters, digits, '.', '_' and '-'{too_many}"
         )
     return None
 

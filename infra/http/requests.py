@@ -46,14 +46,17 @@ EVENTS_HEADERS = {**_NO_STORE, "X-Accel-Buffering": "no"}
 """Headers of what is sent as it comes: a proxy that kept events until it has many would make them late."""
 JSON_HEADERS = [(b"content-type", names.MEDIA_JSON.encode()), (b"cache-control", b"no-store")]
 _PATH = re.compile(r" - at `\$([^`]*)`$")
+_BOUND = re.compile(r"Expected `int` [<>]= (-?\d+) - at ")
 _STEP = re.compile(r"\.([^.\[]+)|\[")
 
 
 def explained(error: msgspec.ValidationError, kind: Any) -> str:
-    """The error with the values that are allowed there, or the fields that there are."""
+    """The error with the values that are allowed there, the fields that there are, or the bounds of a number."""
     text = str(error)
     found = _PATH.search(text)
     path = found[1] if found else ""
+    if (bound := _BOUND.match(text)) is not None:
+        return _out_of_bounds(path, _at(kind, path), int(bound[1])) or text
     if text.startswith("Invalid enum value "):
         told = list(_values(_at(kind, path)))
     elif text.startswith("Invalid value "):
@@ -64,6 +67,16 @@ def explained(error: msgspec.ValidationError, kind: Any) -> str:
     else:
         told = []
     return f"{text}; there are: {', '.join(told)}" if told else text
+
+
+def _out_of_bounds(path: str, kind: inspect.Type | None, bound: int) -> str:
+    """A sentence about the whole number at the path; empty where the number found there has not this bound."""
+    number = next((one for one in _one_of(kind) if isinstance(one, inspect.IntType)), None)
+    if not path or number is None or bound not in (number.ge, number.le):
+        return ""
+    least = "" if number.ge is None else f"at least {number.ge}"
+    most = "" if number.le is None else f"at most {number.le}"
+    return f"{path.removeprefix('.')} must be {' and '.join(filter(None, (least, most)))}"
 
 
 def _at(kind: Any, path: str) -> inspect.Type | None:

@@ -218,10 +218,9 @@ def validated(name: str, value: Any) -> Value:
     if setting.kind == "int":
         if not isinstance(value, int) or isinstance(value, bool) or not setting.minimum <= value <= setting.maximum:
             unlimited = " (-1 is unlimited)" if setting.minimum == UNLIMITED else ""
-            most = "" if setting.maximum == _INTEGER_MAX else f" to {setting.maximum}"
             raise problem(
                 "invalid_config",
-                f"{name} must be a whole number from {setting.minimum}{most}{unlimited}, not {value!r}",
+                f"{name} must be a whole number from {setting.minimum} to {setting.maximum}{unlimited}, not {value!r}",
             )
         return value
     if value not in setting.choices:

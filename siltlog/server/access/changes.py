@@ -28,7 +28,7 @@ def checked_name(name: str) -> str:
     """Raises Refused `invalid_request` for what cannot name a key."""
     wrong = names.name_problem(name)
     if wrong is None and len(name) > KEY_NAME_CHARS_MAX:
-        wrong = f"the name of a key has at most {KEY_NAME_CHARS_MAX} characters"
+        wrong = f"the name of a key has at most {KEY_NAME_CHARS_MAX} characters; this one has {len(name)}"
     if wrong is not None:
         raise problem("invalid_request", wrong)
     return name

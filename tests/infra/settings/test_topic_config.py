@@ -120,6 +120,7 @@ def test_a_property_that_is_not_valid_is_named() -> None:
         ({"flush.ms": None}, "whole number"),
         ({"flush.ms": 2**53}, "whole number"),
         ({"retention.ms": -2}, "(-1 is unlimited)"),
+        ({"retention.ms": 2**53}, "from -1 to 9007199254740991 (-1 is unlimited), not 9007199254740992"),
         ({"removed.files.retention.ms": 3_600_000}, "must be a whole number from 21600000 to 86400000, not 3600000"),
         ({"removed.files.retention.ms": 90_000_000}, "to 86400000, not 90000000"),
         ({"acks": "all"}, "acks must be one of none, written, wal, object, table"),

@@ -118,7 +118,11 @@ def test_what_is_said_of_what_is_anothers_is_told_and_the_stream_goes_on(both: t
 @pytest.mark.parametrize(
     ("message", "reason", "words"),
     [
-        (Request(credit=Request.Credit(records=0)), "invalid_request", "the message is not taken: Expected `int` >= 1"),
+        (
+            Request(credit=Request.Credit(records=0)),
+            "invalid_request",
+            "the message is not taken: records must be at least 1",
+        ),
         (Request(commit=Request.CommitOffsets()), "invalid_request", "the message is not taken: Expected `array`"),
         (Request(), "invalid_request", "it has credit, commit, nack or release"),
         (Request(start=Request.Start(group="g")), "invalid_request", "start is its first message alone"),
