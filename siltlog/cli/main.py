@@ -37,7 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "health": (
         "commands.node.health:health",
-        "Ask whether the server can acknowledge records; exit status 3, with each reason, when it cannot.",
+        "Ask each server of --url whether it can acknowledge records; exit status 3, with each reason, when none can.",
     ),
     "ping": (
         "commands.node.ping:ping",
