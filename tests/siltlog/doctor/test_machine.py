@@ -228,3 +228,15 @@ def test_what_spark_lacks(settings: ServerSettings, monkeypatch: pytest.MonkeyPa
     assert found(settings)["spark"].detail == "no Spark: silt compact and replay --where do not run here"
     monkeypatch.setattr(spark, "find_spec", lambda _: None)
     assert found(settings)["spark"].detail == "no Spark: silt compact, query and replay --where do not run here"
+
+
+def test_what_a_node_lacks_is_found_where_its_settings_are_read(tmp_path: Path) -> None:
+    def first(**settings: Any) -> Finding:
+        findings = examine(ServerSettings(data_dir=tmp_path, **settings), NOBODY, SystemClock())
+        return next(found for found in findings if found.check != "siltlog")
+
+    node = {"cluster": "on", "root": tmp_path.as_uri(), "redis_url": "redis://127.0.0.1:1"}
+    lacking = first(**node)
+    assert (lacking.check, lacking.state) == ("settings", "wrong") and "SILT_ADVERTISE_URL is not set" in lacking.detail
+    assert first(**node, advertise_url="http://127.0.0.1:1").check != "settings"
+    assert first().check != "settings"
