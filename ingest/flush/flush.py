@@ -1,10 +1,8 @@
 """One flush: the synced records of a topic become a Parquet file a partition, and one Delta commit."""
 
-import asyncio
+import os
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from siltlog.infra import delta_names
@@ -13,7 +11,7 @@ from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.table.data_file import DataFile, write_data_file
 from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.infra.telemetry import Logger
-from siltlog.ingest.flush.writers import FileWriters, Place
+from siltlog.ingest.flush.threads import Place, Threads
 from siltlog.ingest.log import state as wal_state
 from siltlog.ingest.log.head import Chunk, load
 from siltlog.ingest.log.log import Log
@@ -26,7 +24,8 @@ if TYPE_CHECKING:
 
 FLUSH_FILE_BYTES_MAX = 64 * 1024 * 1024
 """One flush takes at most so much of a partition; the rest goes with the next."""
-AWAITED_COMMITS_AT_ONCE = 2
+FILE_WRITERS = max(1, (os.cpu_count() or 1) // 2)
+"""More would take the processors from those who publish; on two cores one keeps up with what they send."""
 
 Work = tuple[PartitionLog, int, int, list[Chunk]]
 InThread = Callable[..., Awaitable[Any]]
@@ -38,19 +37,14 @@ class Flush:
     def __init__(
         self, log: Log, in_thread: InThread, logger: Logger, metrics: Metrics, serving: "Serving | None" = None
     ) -> None:
-        """`in_thread(function, *args)` runs what waits for the store."""
+        """`in_thread(topic, function, *args)` runs what waits for the store."""
         self._log = log
         self._in_thread = in_thread
         self._logger = logger
         self._metrics = metrics
         self._serving = serving
         self._clock = log.clock
-        self._awaited = ThreadPoolExecutor(AWAITED_COMMITS_AT_ONCE, "silt-commit-awaited")
-        self.writers = FileWriters(log.clock)
-
-    def close(self) -> None:
-        self.writers.close()
-        self._awaited.shutdown(wait=False)
+        self.writers = Threads(log.clock, "silt-file", FILE_WRITERS, ahead=1)
 
     async def run(self, topic: TopicLog, partitions: Sequence[PartitionLog]) -> None:
         """Commits what the partitions have; nothing where there is none. Raises Fenced, SiltlogError."""
@@ -80,7 +74,7 @@ class Flush:
         states = _states_to_note(topic.partitions, topic.table.snapshot)
         commit_id = str(uuid.uuid4())
         topic.began_commit(commit_id)
-        await self._in_thread(topic.table.release, epochs, commit_id, states=states)
+        await self._in_thread(topic, topic.table.release, epochs, commit_id, states=states)
         topic.ended_commit()
 
     async def _commit(self, topic: TopicLog, work: list[Work], released: Mapping[int, int] | None = None) -> None:
@@ -97,7 +91,7 @@ class Flush:
         with work[0][0].held(chunks):
             states = _states_to_note([log for log, _, _, _ in work], topic.table.snapshot)
             try:
-                files = await self.writers.write(
+                files = await self.writers.run(
                     lambda item: self._write(topic, item, trace),
                     work,
                     nbytes,
@@ -133,11 +127,9 @@ class Flush:
     ) -> TableSnapshot:
         bounds = {log.partition: (first, end) for log, first, end, _ in work}
         epochs = {log.partition: log.epoch for log, _, _, _ in work}
-        append = partial(topic.table.append, files, bounds, epochs, commit_id, states=states, released=released)
-        if _is_awaited(topic):
-            # The threads of flushes may all wait for the store, for tables that nobody waits for.
-            return await asyncio.get_running_loop().run_in_executor(self._awaited, append)
-        snapshot: TableSnapshot = await self._in_thread(append)
+        snapshot: TableSnapshot = await self._in_thread(
+            topic, topic.table.append, files, bounds, epochs, commit_id, states=states, released=released
+        )
         return snapshot
 
     def _write(self, topic: TopicLog, work: Work, trace: "FlushTrace | None") -> DataFile:
@@ -161,13 +153,13 @@ class Flush:
         """Before anything new: whether a commit whose answer was lost has landed."""
         if not topic.open_commit:
             return
-        outcome = await self._in_thread(topic.table.outcome, topic.open_commit, topic.open_version)
+        outcome = await self._in_thread(topic, topic.table.outcome, topic.open_commit, topic.open_version)
         if outcome == "unknown":
             raise OutcomeUnknown(
                 f"it cannot be said yet whether commit {topic.open_commit} of topic {topic.name} has landed: "
                 "an entry of its log cannot be read"
             )
-        self._log.see_table(topic, await self._in_thread(topic.table.refresh))
+        self._log.see_table(topic, await self._in_thread(topic, topic.table.refresh))
         # Only then: who goes on from before what has landed would take its own table for another's.
         topic.ended_commit()
 
@@ -176,14 +168,14 @@ def place_of(log: Log, topic: TopicLog, nbytes: int) -> Place:
     """Tells where the files of a flush of so many bytes are written: apart where somebody waits for the table or for a
     hand-over; at the priority of those who publish and read where the log or the memory fills up, which would cost all
     more than standing back saves."""
-    if _is_awaited(topic):
+    if is_awaited(topic):
         return Place.AWAITED
     if log.draining or log.admission.wal_holds_much() or log.head_is_tight(nbytes):
         return Place.BESIDE
     return Place.BEHIND
 
 
-def _is_awaited(topic: TopicLog) -> bool:
+def is_awaited(topic: TopicLog) -> bool:
     """Tells of any partition: those that are not in a flush wait for its end."""
     return topic.hidden or topic.paused is not None or any(partition.awaited for partition in topic.partitions)
 

@@ -6,7 +6,6 @@ Lives on the event loop (`due.py` says what is due); what waits for the store ru
 import asyncio
 import functools
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from siltlog.infra.errors import Fenced, SiltlogError, UnknownTopic
@@ -15,13 +14,14 @@ from siltlog.infra.telemetry import Logger
 from siltlog.ingest.flush.burst import Burst
 from siltlog.ingest.flush.due import Load, active_partitions, due, due_at
 from siltlog.ingest.flush.file_budget import patience_of
-from siltlog.ingest.flush.flush import Flush
+from siltlog.ingest.flush.flush import Flush, is_awaited
 from siltlog.ingest.flush.loads import Loads
 from siltlog.ingest.flush.refresh import Refresh
 from siltlog.ingest.flush.release import Release
 from siltlog.ingest.flush.request_budget import RequestBudget
 from siltlog.ingest.flush.retries import RETRY_SECONDS_MAX, Failures, Retries
 from siltlog.ingest.flush.settling import Settling
+from siltlog.ingest.flush.threads import Place, Threads
 from siltlog.ingest.log.carry import carry_forward
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.partition import PartitionLog
@@ -64,12 +64,12 @@ class Flusher:
         self._burst = burst or Burst(0)
         self._clock = log.clock
         self._running: dict[TopicLog, asyncio.Task[None]] = {}
-        self._threads = ThreadPoolExecutor(FLUSHES_AT_ONCE, "silt-flush")
+        self._threads = Threads(log.clock, "silt-flush", FLUSHES_AT_ONCE)
         self._one = Flush(log, self._in_thread, logger, metrics, serving)
         self.states = StateWriter(log.store, log.clock, logger, self._in_thread)
         self.releases = Release(log, self._one, self.states, self.flush, self._in_thread, logger)
         self.settling = Settling(log, self.states, self._recycle, self._in_thread, logger)
-        refresh = Refresh(log, self._in_thread, self._refresh, logger)
+        refresh = Refresh(log, self._refresh, logger)
         self._tasks = [asyncio.create_task(self._decide()), asyncio.create_task(refresh.run())]
 
     async def drain(self) -> None:
@@ -94,8 +94,8 @@ class Flusher:
         waiting = set(self._running.values())
         if waiting:
             _, waiting = await asyncio.wait(waiting, timeout=seconds_max)
-        self._one.close()
-        self._threads.shutdown(wait=False)
+        self._one.writers.close()
+        self._threads.close()
         return not waiting
 
     async def _decide(self) -> None:
@@ -125,6 +125,7 @@ class Flusher:
         """Starts the flushes that are due; seconds until the next may be."""
         now = self._clock.monotonic()
         self._one.writers.look()
+        self._threads.look()
         self._burst.see(self._log.committed_bytes, now)
         loads: Sequence[Load] = self._loads.of([topic for topic in self._log.topics() if self._may_start(topic)])
         if not self._log.admission.wal_holds_much():
@@ -175,7 +176,7 @@ class Flusher:
                     return
                 await self._one.run(topic, partitions)
                 await self.states.write(topic)
-                await self._in_thread(topic.table.maintain)
+                await self._in_thread(topic, topic.table.maintain)
                 await self._see_files(topic)
             if self._retries.succeeded(topic):
                 self._logger.info("flushed again", topic=topic.name)
@@ -282,7 +283,7 @@ class Flusher:
             async with topic.table_lock:
                 if topic.may_flush:
                     if changed:
-                        self._log.see_table(topic, await self._in_thread(topic.table.refresh))
+                        self._log.see_table(topic, await self._in_thread(topic, topic.table.refresh))
                         await self._see_files(topic)
                     await self.states.write(topic)
         except Fenced as error:
@@ -290,8 +291,14 @@ class Flusher:
         return True
 
     async def _see_files(self, topic: TopicLog) -> None:
-        self._loads.see(topic, await self._in_thread(patience_of, topic.snapshot))
+        self._loads.see(topic, await self._in_thread(topic, patience_of, topic.snapshot))
 
-    async def _in_thread(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def _in_thread(self, topic: TopicLog, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Whatever it is, who waits for the table waits for it: one thing of a topic is under way at a time."""
         call = functools.partial(function, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+        def place() -> Place:
+            return Place.AWAITED if is_awaited(topic) else Place.BESIDE
+
+        (result,) = await self._threads.run(lambda _: call(), [None], 0, place)
+        return result

@@ -9,7 +9,6 @@ from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.table.entries import entry_path
 from siltlog.infra.telemetry import Logger
-from siltlog.ingest.flush.flush import InThread
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
 
@@ -23,13 +22,10 @@ REFRESHES_UNSEEN = 60
 class Refresh:
     """Used on the log's event loop."""
 
-    def __init__(
-        self, log: Log, in_thread: InThread, refresh: Callable[[TopicLog, bool], Awaitable[bool]], logger: Logger
-    ) -> None:
+    def __init__(self, log: Log, refresh: Callable[[TopicLog, bool], Awaitable[bool]], logger: Logger) -> None:
         """`refresh(topic, changed)` looks after a topic whose table has something new, or has not; False when it could
         not now."""
         self._log = log
-        self._in_thread = in_thread
         self._refresh = refresh
         self._logger = logger
         self._claimed_by = log.start_mark
@@ -76,7 +72,7 @@ class Refresh:
         topics = list(self._log.topics())
         nexts = [entry_path(topic.name, topic.snapshot.version + 1) for topic in topics]
         try:
-            found = await self._in_thread(self._log.store.sizes, nexts)
+            found = await asyncio.to_thread(self._log.store.sizes, nexts)
         except SiltlogError:
             # Each says for itself why it cannot be refreshed.
             return set(topics)

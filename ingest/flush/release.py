@@ -32,8 +32,8 @@ class Release:
         in_thread: InThread,
         logger: Logger,
     ) -> None:
-        """`flushed(topic)` flushes what a topic has by then; `in_thread(function, *args)` runs what waits for the
-        store."""
+        """`flushed(topic)` flushes what a topic has by then; `in_thread(topic, function, *args)` runs what waits
+        for the store."""
         self._log = log
         self._flush = flush
         self._states = states
@@ -87,14 +87,14 @@ class Release:
                 return "released" if topic.state == "released" else "kept"
             epochs = {log.partition: log.epoch for log in topic.partitions}
             try:
-                outcome = await self._in_thread(topic.table.outcome, topic.open_commit, topic.open_version)
+                outcome = await self._in_thread(topic, topic.table.outcome, topic.open_commit, topic.open_version)
                 if outcome == "unknown":
                     return "unknown"
                 found = topic.table.snapshot
                 if outcome == "landed" or found.released.items() >= epochs.items():
                     self._released(topic, "not_owner")
                     return "released"
-                snapshot = await self._in_thread(topic.table.take_back, epochs, str(uuid.uuid4()))
+                snapshot = await self._in_thread(topic, topic.table.take_back, epochs, str(uuid.uuid4()))
                 self._log.see_table(topic, snapshot)
             except Fenced as error:
                 topic.close("fenced", error.detail)
@@ -126,7 +126,9 @@ class Release:
                 self._log.group_commit.add_control(wal_state.encode(event))
                 await self._log.group_commit.commit()
                 marks = {delta_names.txn_shipped(partition): epoch for partition, epoch in epochs.items()}
-                snapshot = await self._in_thread(topic.table.mark, epochs, marks, str(uuid.uuid4()), journals=own)
+                snapshot = await self._in_thread(
+                    topic, topic.table.mark, epochs, marks, str(uuid.uuid4()), journals=own
+                )
                 self._log.see_table(topic, snapshot)
         return True
 

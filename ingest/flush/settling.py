@@ -25,8 +25,8 @@ class Settling:
         in_thread: InThread,
         logger: Logger,
     ) -> None:
-        """`recycle()` gives up segments that nobody needs; `in_thread(function, *args)` runs what waits for the
-        store."""
+        """`recycle()` gives up segments that nobody needs; `in_thread(topic, function, *args)` runs what waits
+        for the store."""
         self._log = log
         self._states = states
         self._recycle = recycle
@@ -61,7 +61,7 @@ class Settling:
             async with topic.table_lock:
                 if topic.may_flush:
                     await self._states.write(topic, at_once=True)
-                    self._log.see_table(topic, await self._in_thread(topic.table.refresh))
+                    self._log.see_table(topic, await self._in_thread(topic, topic.table.refresh))
         except SiltlogError as error:
             return f"{topic.name}: {error.detail}"
         for partition in topic.partitions:

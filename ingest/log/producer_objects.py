@@ -34,7 +34,7 @@ class StateWriter:
     def __init__(
         self, store: ObjectStore, clock: Clock, logger: Logger, in_thread: Callable[..., Awaitable[Any]]
     ) -> None:
-        """`in_thread(function, *args)` runs what waits for the store."""
+        """`in_thread(topic, function, *args)` runs what waits for the store."""
         self._store = store
         self._clock = clock
         self._logger = logger
@@ -55,7 +55,7 @@ class StateWriter:
         if due:
             former = {log.partition: self._left[log] for log, _ in due if log in self._left}
             fresh = [StateObject(log.partition, *found) for log, found in due]
-            left = await self._in_thread(objects.write, self._store, topic.name, topic.topic_id, fresh, former)
+            left = await self._in_thread(topic, objects.write, self._store, topic.name, topic.topic_id, fresh, former)
             for log, found in due:
                 log.state_stored(found.offset)
                 self._left[log] = left[log.partition]
@@ -80,7 +80,7 @@ class StateWriter:
                     pass
                 await self._write_epochs(topic)
                 async with topic.table_lock:
-                    topic.check_owned(await self._in_thread(topic.table.refresh))
+                    topic.check_owned(await self._in_thread(topic, topic.table.refresh))
         except TimeoutError:
             raise problem("topic_unavailable", "the claimed epoch is not beside the table in time") from None
         if not topic.producers.epochs_stored:
@@ -126,7 +126,7 @@ class StateWriter:
             epochs = objects.encode_epochs(topic.producers.epochs.dump())
             try:
                 await self._in_thread(
-                    objects.write_epochs, self._store, topic.name, topic.topic_id, topic.epochs[-1], epochs
+                    topic, objects.write_epochs, self._store, topic.name, topic.topic_id, topic.epochs[-1], epochs
                 )
             except BaseException:
                 topic.producers.epochs_changed()

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
-from log_rig import CLOCK, LOGGER, MIB, GatedDisk, LaterClock, body, running_log
+from log_rig import CLOCK, LOGGER, MIB, GatedDisk, LaterClock, body, in_thread, running_log
 
 from siltlog.infra import names
 from siltlog.infra.errors import Fenced, OutcomeUnknown, Refused, UnknownTopic
@@ -307,7 +307,7 @@ async def _refreshed(log: Log) -> None:
         done.set()
         return True
 
-    refreshing = asyncio.create_task(Refresh(log, asyncio.to_thread, looked, LOGGER).run())
+    refreshing = asyncio.create_task(Refresh(log, looked, LOGGER).run())
     await done.wait()
     refreshing.cancel()
 
@@ -336,7 +336,7 @@ def test_no_producer_is_missing_however_much_it_sends_while_a_flush_goes_on(tmp_
         async with running_log(tmp_path, GatedDisk()) as (log, topics):
             topic = await topics.create("t", 1, {})
             (partition,) = topic.partitions
-            states = StateWriter(log.store, CLOCK, LOGGER, asyncio.to_thread)
+            states = StateWriter(log.store, CLOCK, LOGGER, in_thread)
             await publish(log, topic, "quiet", 0, 2)
             await publish(log, topic, "busy", 0, 8)
             partition.moved(10, 0)
@@ -369,7 +369,7 @@ def test_claims_are_beside_the_table_once_they_are_answered_and_survive_a_restar
     async def run() -> None:
         async with running_log(tmp_path, GatedDisk()) as (log, topics):
             topic = await topics.create("t", 2, {})
-            states = StateWriter(log.store, CLOCK, LOGGER, asyncio.to_thread)
+            states = StateWriter(log.store, CLOCK, LOGGER, in_thread)
             for _ in range(3):
                 assert await log.claim_producer(topic, "p") == topic.producers.epochs.epoch("p")
                 await states.store_epochs(topic)
@@ -389,12 +389,12 @@ def test_a_claim_is_answered_though_the_store_is_away(tmp_path: Path) -> None:
             topic = await topics.create("t", 1, {})
             fails = True
 
-            async def in_thread(function: Any, *arguments: Any) -> Any:
+            async def failing(topic: TopicLog, function: Any, *arguments: Any) -> Any:
                 if fails:
                     raise ConnectionError("away")
-                return await asyncio.to_thread(function, *arguments)
+                return await in_thread(topic, function, *arguments)
 
-            states = StateWriter(log.store, CLOCK, LOGGER, in_thread)
+            states = StateWriter(log.store, CLOCK, LOGGER, failing)
             await log.claim_producer(topic, "p")
             await states.store_epochs(topic)
             assert not topic.producers.epochs_stored

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.http.draining import Draining
@@ -17,6 +18,7 @@ from siltlog.ingest.journal.journal import Journal
 from siltlog.ingest.log.admission import Admission
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.producer_objects import StateWriter
+from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.log.topic_logs import TopicLogs
 from siltlog.ingest.ownership.opening import start_log
 from siltlog.ingest.ownership.stranded import Stranded
@@ -128,9 +130,13 @@ def stopped_log(
     )
 
 
+async def in_thread(topic: TopicLog, function: Any, *args: Any) -> Any:
+    return await asyncio.to_thread(function, *args)
+
+
 def log_starts_of(log: Log) -> LogStarts:
     """What moves the log starts of its topics."""
-    states = StateWriter(log.store, log.clock, LOGGER, asyncio.to_thread)
+    states = StateWriter(log.store, log.clock, LOGGER, in_thread)
     return LogStarts(log, states, log.flush_due.set, LOGGER)
 
 

@@ -12,7 +12,7 @@ from http_rig import NO_REDIS, Http
 
 from siltlog.infra.process.priority import NICE
 from siltlog.ingest.flush.flush import place_of
-from siltlog.ingest.flush.writers import Place
+from siltlog.ingest.flush.threads import Place
 from siltlog.testing import running_server
 
 

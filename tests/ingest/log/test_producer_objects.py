@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from log_rig import CLOCK, running_log
+from log_rig import CLOCK, in_thread, running_log
 
 from siltlog.infra.errors import problem
 from siltlog.infra.telemetry import Logger
@@ -40,7 +40,7 @@ def test_claims_that_do_not_come_beside_the_table_are_told_once_until_they_do(
         nonlocal full
         said = Said()
         async with running_log(tmp_path, Disk()) as (log, topics):
-            states = StateWriter(log.store, CLOCK, cast("Logger", said), asyncio.to_thread)
+            states = StateWriter(log.store, CLOCK, cast("Logger", said), in_thread)
             topic = await topics.create("t", 1, {})
             told = []
             for full in (True, True, False, True, True):

@@ -12,11 +12,12 @@ from log_rig import CLOCK, LOGGER, body, running_log
 
 from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.table.data_file import write_data_file
+from siltlog.infra.table.table import TopicTable
 from siltlog.ingest.flush import flush as flushing
-from siltlog.ingest.flush import writers as writing
-from siltlog.ingest.flush.flusher import Flusher
+from siltlog.ingest.flush import threads
+from siltlog.ingest.flush.flusher import FLUSHES_AT_ONCE, Flusher
 from siltlog.ingest.flush.retries import Retries
-from siltlog.ingest.flush.writers import AWAITED_BYTES_PER_SECOND, HANDED_MAX, FileWriters, Place
+from siltlog.ingest.flush.threads import AWAITED_BYTES_PER_SECOND, Place, Threads
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.topics.topics import Topics
@@ -114,11 +115,55 @@ def test_a_flush_that_waits_goes_first_once_somebody_waits_for_it(tmp_path: Path
     asyncio.run(asyncio.wait_for(test(), WAIT_SECONDS))
 
 
+@pytest.mark.rule("F10")
+@pytest.mark.parametrize("waits", ["again", "late"])
+def test_who_waits_for_the_table_waits_for_no_other_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: str
+) -> None:
+    """Also who comes again, and who comes once a commit that nobody waited for has its turn to wait for."""
+    gate = threading.Event()
+    held: list[str] = []
+    append = TopicTable.append
+
+    def held_up(table: TopicTable, *args: Any, **kwargs: Any) -> Any:
+        if table.topic.startswith("busy"):
+            held.append(table.topic)
+            assert gate.wait(WAIT_SECONDS)
+        return append(table, *args, **kwargs)
+
+    monkeypatch.setattr(TopicTable, "append", held_up)
+
+    async def test() -> None:
+        async with Held(monkeypatch).flushing(tmp_path) as (log, topics):
+            try:
+                await look_on(log, topics)
+            finally:
+                gate.set()
+
+    async def look_on(log: Log, topics: Topics) -> None:
+        quiet = await topics.create("quiet", 1, {"flush.ms": 3_600_000 if waits == "again" else 1})
+        for number in range(2 * FLUSHES_AT_ONCE):
+            topic = await topics.create(f"busy{number}", 1, {"flush.ms": 1})
+            await log.append(topic, body("x"), None).durable
+        log.flush_due.set()
+        while len(held) < FLUSHES_AT_ONCE:
+            await asyncio.sleep(0.005)
+        await log.append(quiet, body("a"), None).durable
+        while waits == "late" and not quiet.open_commit:
+            await asyncio.sleep(0.005)
+        await in_table(log, quiet)
+        await log.append(quiet, body("a"), None).durable
+        await in_table(log, quiet)
+        assert not gate.is_set()
+
+    asyncio.run(asyncio.wait_for(test(), WAIT_SECONDS))
+
+
 class Writing:
     """Files that are names, of which none is written before the gate opens."""
 
     def __init__(self) -> None:
-        self.writers = FileWriters(CLOCK)
+        self.writers = Threads(CLOCK, "test", 1)
         self.gate = threading.Event()
         self.began: list[str] = []
         self.places: dict[str, Place] = {}
@@ -126,7 +171,7 @@ class Writing:
     def flush(self, name: str, place: Place, files: int = 1, nbytes: int = 1) -> "asyncio.Task[Sequence[str]]":
         self.places[name] = place
         items = [f"{name}{number}" for number in range(files)]
-        return asyncio.create_task(self.writers.write(self._write, items, nbytes, lambda: self.places[name]))
+        return asyncio.create_task(self.writers.run(self._write, items, nbytes, lambda: self.places[name]))
 
     def _write(self, item: str) -> str:
         assert self.gate.wait(WAIT_SECONDS)
@@ -144,13 +189,10 @@ class Writing:
 
 
 @pytest.fixture
-def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "FILE_WRITERS", 1)
-    monkeypatch.setattr(writing, "HANDED_MAX", 1)
-    monkeypatch.setattr(writing, "LOOK_SECONDS", 0.0)
+def always_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "LOOK_SECONDS", 0.0)
 
 
-@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("place", [Place.BEHIND, Place.BESIDE])
 def test_files_that_nobody_waits_for_are_written_as_their_flushes_came(place: Place) -> None:
     async def test() -> None:
@@ -164,7 +206,6 @@ def test_files_that_nobody_waits_for_are_written_as_their_flushes_came(place: Pl
 
 
 @pytest.mark.rule("F10")
-@pytest.mark.usefixtures("one_thread")
 def test_of_flushes_that_are_awaited_the_short_go_first_and_the_long_in_their_time() -> None:
     async def test() -> None:
         writing = Writing()
@@ -181,7 +222,7 @@ def test_of_flushes_that_are_awaited_the_short_go_first_and_the_long_in_their_ti
 
 
 @pytest.mark.rule("F10")
-@pytest.mark.usefixtures("one_thread")
+@pytest.mark.usefixtures("always_looks")
 def test_the_rest_of_a_flush_goes_where_it_belongs_by_then() -> None:
     async def test() -> None:
         writing = Writing()
@@ -197,7 +238,6 @@ def test_the_rest_of_a_flush_goes_where_it_belongs_by_then() -> None:
     asyncio.run(test())
 
 
-@pytest.mark.usefixtures("one_thread")
 def test_a_file_that_fails_ends_its_flush_alone() -> None:
     async def test() -> None:
         writing = Writing()
@@ -213,11 +253,11 @@ def test_a_file_that_fails_ends_its_flush_alone() -> None:
 def test_a_close_ends_what_waits() -> None:
     async def test() -> None:
         writing = Writing()
-        flush = writing.flush("a", Place.BEHIND, files=HANDED_MAX + 1)
+        flush = writing.flush("a", Place.BEHIND, files=2)
         await asyncio.sleep(0)
         writing.writers.close()
         await asyncio.wait([flush])
         assert flush.cancelled()
-        assert len(await writing.of(flush)) <= HANDED_MAX
+        assert len(await writing.of(flush)) <= 1
 
     asyncio.run(test())
