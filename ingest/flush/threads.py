@@ -18,6 +18,8 @@ AWAITED_BYTES_PER_SECOND = 64 * 1024 * 1024
 """Of what is awaited that goes first which would end first if it were written at this rate."""
 LOOK_SECONDS = 0.1
 """How often at most it is looked where that belongs which came before."""
+LOOK_PART = 0.1
+"""Looking takes no more than this part of the time: of thousands of topics it takes long."""
 
 Turn = float
 Item = TypeVar("Item")
@@ -87,7 +89,8 @@ class Threads:
         self._waiting: dict[Place, list[tuple[Turn, int]]] = {place: [] for place in Place}
         """Heaps of those of which something is left; and of others, that went to another place or failed."""
         self._number = 0
-        self._looked_seconds = 0.0
+        self._look_seconds = 0.0
+        """When it is looked next, at the soonest."""
 
     def close(self) -> None:
         """Ends all that waits; what is being done is left alone."""
@@ -117,14 +120,15 @@ class Threads:
 
     def look(self) -> None:
         """Sees where all belongs by now: somebody may wait for it since it came."""
-        now = self._clock.monotonic()
-        if now - self._looked_seconds < LOOK_SECONDS:
+        began = self._clock.monotonic()
+        if began < self._look_seconds:
             return
-        self._looked_seconds = now
         for number, batch in self._batches.items():
             if batch.left and (place := batch.find_place()) is not batch.place:
                 batch.place = place
                 self._queue(number, batch)
+        ended = self._clock.monotonic()
+        self._look_seconds = max(began + LOOK_SECONDS, ended + (ended - began) / LOOK_PART)
         for place in Place:
             self._hand(place)
 

@@ -1,6 +1,7 @@
 """In which order files are written: who waits for a table waits for no file that nobody awaits; pure, and on a log."""
 
 import asyncio
+import math
 import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from failing_store import VirtualClock
 from log_rig import CLOCK, LOGGER, body, running_log
 
 from siltlog.infra.metrics.metrics import Metrics
@@ -191,6 +193,7 @@ class Writing:
 @pytest.fixture
 def always_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(threads, "LOOK_PART", math.inf)
 
 
 @pytest.mark.parametrize("place", [Place.BEHIND, Place.BESIDE])
@@ -234,6 +237,32 @@ def test_the_rest_of_a_flush_goes_where_it_belongs_by_then() -> None:
         writing.writers.look()
         assert sorted(await writing.of(*flushes)) == ["a0", "a1", "b0", "b1"]
         assert [flush.result() for flush in flushes] == [["A0", "A1"], ["B0", "B1"]]
+
+    asyncio.run(test())
+
+
+def test_looking_takes_a_tenth_of_the_time_at_most() -> None:
+    async def test() -> None:
+        clock, gate = VirtualClock(), threading.Event()
+        looks = -1
+        """That of the flush itself is none."""
+
+        def place() -> Place:
+            nonlocal looks
+            looks += 1
+            clock.advance(1.0)
+            return Place.BEHIND
+
+        found = Threads(clock, "test", 1)
+        running = asyncio.create_task(found.run(lambda _: gate.wait(WAIT_SECONDS), [1, 2], 1, place))
+        await asyncio.sleep(0)
+        for _ in range(100):
+            clock.advance(1.0)
+            found.look()
+        assert looks == 10
+        gate.set()
+        await running
+        found.close()
 
     asyncio.run(test())
 
