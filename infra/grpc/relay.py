@@ -201,7 +201,7 @@ class Relayed(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._relay.crowd.left(self, self.peer.address, excess=self.excess)
-        self._intake.held.release()
+        self._intake.end()
         self._waiting.clear()
         if self._connecting is not None:
             self._connecting.cancel()

@@ -24,9 +24,16 @@ class Intake:
         self._transport: asyncio.Transport | None = None
         self._pauses: set[str] = set()
         self._full_since = 0.0
+        self._is_over = False
 
     def begin(self, transport: asyncio.Transport) -> None:
         self._transport = transport
+
+    def end(self) -> None:
+        """The connection is lost. What it has brought may still be taken, message by message: none of that is counted
+        here any more, as nobody would give it back."""
+        self._is_over = True
+        self.held.release()
 
     def count(self, nbytes: int) -> None:
         """Counts what is on its way to a message that is more than small. Where there is no room, nothing more is read
@@ -44,7 +51,7 @@ class Intake:
         """Counts what is pending, and no more: a message has come whole, and whoever took it counts that."""
         self.held.release()
         pending = self._pending_bytes()
-        if pending > SMALL_BYTES:
+        if pending > SMALL_BYTES and not self._is_over:
             self.held.add(pending)
 
     def pause(self, why: str) -> None:

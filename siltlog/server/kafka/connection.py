@@ -183,7 +183,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._served.crowd.left(self, self.peer.address, excess=self.excess)
-        self._intake.held.release()
+        self._intake.end()
         self._incoming.clear()
         # What was begun ends as it would have, but for what is waited for beyond the WAL; nobody is told.
         for held in (*self._helds, *self._untaken):

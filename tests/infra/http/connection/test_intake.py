@@ -105,3 +105,18 @@ def test_only_what_is_pending_stays_counted() -> None:
         assert in_flight.room() == whole
 
     asyncio.run(test())
+
+
+def test_what_is_taken_of_a_connection_that_is_lost_keeps_no_room() -> None:
+    async def test() -> None:
+        in_flight, pending = InFlight(MAX, SystemClock()), [2 * SMALL_BYTES]
+        whole = in_flight.room()
+        one, _ = made(in_flight, pending, [])
+        one.count(2 * SMALL_BYTES)
+        one.end()
+        assert in_flight.room() == whole
+        pending[0] = SMALL_BYTES + 1
+        one.recount()
+        assert in_flight.room() == whole
+
+    asyncio.run(test())
