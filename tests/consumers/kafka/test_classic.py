@@ -11,7 +11,7 @@ from groups_rig import FakeLog, refusal, run
 from offsets_rig import log_with, server
 from planner_rig import nodes
 
-from siltlog.consumers.groups.messages import CommitRequest, CommittedOffset
+from siltlog.consumers.groups.messages import CommitRequest, CommittedOffset, GroupRow
 from siltlog.consumers.kafka import classic as classic_module
 from siltlog.consumers.kafka.classic import ClassicGroups, Joined
 from siltlog.consumers.kafka.epoch import generation_of
@@ -352,7 +352,7 @@ def test_a_group_is_of_one_type_while_it_has_members(valkey_url: str) -> None:
         assert [(key.topic, key.partition) for key in member.partitions] == [("t", 0), ("t", 3), ("u", 1)]
         assert member.topics == ["t"] and member.auto_offset_reset is None
         [row] = (await r.of.groups.list_groups("", "", 10))[0]
-        assert row == ("g", "stable", 1, "classic", "stable", "consumer")
+        assert row == GroupRow("g", "stable", 1, "classic", "stable", "consumer")
         assert (await refusal(r.of.groups.delete("g"))).error_code == "group_not_empty"
         assert (
             await refusal(r.of.groups.offsets.commit("g", CommitRequest([CommittedOffset("t", 0, 1)])))
