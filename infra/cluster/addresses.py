@@ -44,8 +44,7 @@ class Addresses:
             return True
         looked_at = self._looked_at.get(node)
         if looked_at is None or looked_at[0] is not entry:
-            proof = self.proof(node, entry.journal, entry.url)
-            looked_at = self._looked_at[node] = (entry, _same(proof, entry.proof))
+            looked_at = self._looked_at[node] = (entry, self._proves(node, entry))
         return looked_at[1]
 
     def kafka(self, node: str, entry: NodeEntry) -> str:
@@ -65,7 +64,7 @@ class Addresses:
 
     def says(self, beat: Beat) -> bool:
         """Whether a node that has this one's secret sends this beat."""
-        return bool(self._key) and _same(self.proof(beat.node, beat.journal, beat.url), beat.proof)
+        return bool(self._key) and self._proves(beat.node, beat)
 
     def strangers(self, node: str, view: ClusterView) -> set[str]:
         """The members of a view to which `node` comes that it may not come to while they live: they prove who they are
@@ -80,6 +79,9 @@ class Addresses:
         leads = view.controller != node and view.listed(view.controller, view.journal)
         asked = {view.controller} if leads else members.keys() - {node}
         return {name for name in asked if members[name].proof}
+
+    def _proves(self, node: str, said: NodeEntry | Beat) -> bool:
+        return _same(self.proof(node, said.journal, said.url), said.proof)
 
     def member(self, node: str, entry: NodeEntry) -> Member | None:
         """The node as it is called; None where it may not be."""

@@ -15,7 +15,7 @@ from siltlog.infra.clock import Clock
 from siltlog.infra.process.priority import run_behind_others
 
 AWAITED_BYTES_PER_SECOND = 64 * 1024 * 1024
-"""Of what is awaited that goes first which would end first if it were written at this rate."""
+"""What is awaited goes first that would end first if it were written at this rate."""
 LOOK_SECONDS = 0.1
 """How often at most it is looked where that belongs which came before."""
 LOOK_PART = 0.1

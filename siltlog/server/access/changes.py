@@ -126,7 +126,8 @@ def binding_id(name: str, role: Role, prefix: str) -> str:
 
 def administrators(document: AccessDocument, now_us: int) -> set[str]:
     """Lists the principals who administer everything, and may; of keys those that somebody can have."""
-    return _who_may(document, Policy(document.entries, document.bindings).admins(), now_us)
+    policy = Policy(document.entries, document.bindings)
+    return _who_may(document, policy, policy.admins(), now_us)
 
 
 def without_administrator(document: AccessDocument, revoked: Collection[str], now_us: int) -> str:
@@ -135,12 +136,11 @@ def without_administrator(document: AccessDocument, revoked: Collection[str], no
     kept = {key_id: key for key_id, key in document.keys.items() if key_id not in revoked}
     left = msgspec.structs.replace(document, keys=kept)
     by_entries = {entry.principal for entry in left.entries.values() if "admin" in entry.operations}
-    candidates = by_entries | Policy(left.entries, left.bindings).admins()
-    return "" if _who_may(left, candidates, now_us) else NO_ADMINISTRATOR
+    policy = Policy(left.entries, left.bindings)
+    return "" if _who_may(left, policy, by_entries | policy.admins(), now_us) else NO_ADMINISTRATOR
 
 
-def _who_may(document: AccessDocument, principals: Iterable[str], now_us: int) -> set[str]:
-    policy = Policy(document.entries, document.bindings)
+def _who_may(document: AccessDocument, policy: Policy, principals: Iterable[str], now_us: int) -> set[str]:
     named = {KEY_PREFIX + key.name for key in document.keys.values() if not _has_expired(key, now_us)}
     return {
         principal

@@ -28,7 +28,7 @@ from siltlog.ingest.wal.disk import Disk
 WAIT_SECONDS = 60.0
 PARTITIONS = 3
 TIGHT_BYTES = 300_000
-"""Of two partitions or more this takes half of the head's memory, so that no file stands back."""
+"""Two partitions or more that have so much take half of the head's memory, and no file stands back."""
 
 
 class Held:
@@ -245,7 +245,7 @@ def test_looking_takes_a_tenth_of_the_time_at_most() -> None:
     async def test() -> None:
         clock, gate = VirtualClock(), threading.Event()
         looks = -1
-        """That of the flush itself is none."""
+        """The flush looks once itself, which does not count."""
 
         def place() -> Place:
             nonlocal looks

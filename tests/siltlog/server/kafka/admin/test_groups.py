@@ -55,7 +55,7 @@ def test_groups_are_listed_by_state_and_type(http: Http, bootstrap: str, admin: 
 
 @pytest.mark.rule("KF17")
 def test_a_group_that_only_has_offsets_is_a_classic_one_of_no_protocol(http: Http, bootstrap: str) -> None:
-    """As at a broker of Kafka, until a member has joined."""
+    """It is what a broker of Kafka says of one, until a member has joined."""
     http.create("alone")
     part = {"partition_index": 0, "committed_offset": 0}
     asked = {"group_id": "alone", "generation_id_or_member_epoch": -1, "member_id": ""}
